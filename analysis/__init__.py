@@ -1,0 +1,1 @@
+"""What it means: frames in, frames out; reports at its edge."""

@@ -1,0 +1,1 @@
+"""What touches the world: the replay, the endpoint clients, the collector and the emulator."""

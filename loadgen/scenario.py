@@ -1,0 +1,238 @@
+"""A scenario: one TOML file that says what to replay, against what, and what to watch meanwhile.
+
+Strict: an unknown key is an error that names the nearest known one. Every default lives here. Instants and lengths
+are written as `180s`, `3m`, `250ms`; the structs keep that text and offer it in microseconds as `*_us` properties.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from traces.errors import BadInputError, did_you_mean
+from traces.units import US_PER_MS, parse_duration_us, parse_window_us
+
+TargetKind = Literal["openai", "sagemaker", "http"]
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the scenario file."""
+
+
+class TraceSection(_Section, frozen=True, kw_only=True):
+    """What to replay. `path` is a file, or `corpus:NAME` for a bundled trace; relative to the scenario file."""
+
+    path: str
+    format: str | None = None
+    window: str = "0s.."
+
+    @property
+    def window_us(self) -> tuple[int, int | None]:
+        """The window cut from the trace, in µs from its start; an open end is `None`."""
+        return parse_window_us(self.window)
+
+
+class TargetSection(_Section, frozen=True, kw_only=True):
+    """Where to send it.
+
+    `openai`: `url` is the server's base address, `/v1/chat/completions` is appended. `sagemaker`: `endpoint_name`
+    and `region`; `url` replaces AWS's own address. Credentials come from the environment, never from this file:
+    `api_key_env` names the variable that holds a bearer token.
+    """
+
+    kind: TargetKind = "openai"
+    url: str | None = None
+    model: str | None = None
+    stream: bool = True
+    endpoint_name: str | None = None
+    region: str | None = None
+    api_key_env: str | None = None
+    connect_timeout: str = "10s"
+    request_timeout: str = "10m"
+    verify_tls: bool = True
+
+    @property
+    def connect_timeout_us(self) -> int:
+        """How long a connection may take."""
+        return parse_duration_us(self.connect_timeout)
+
+    @property
+    def request_timeout_us(self) -> int:
+        """How long a whole request may take, in endpoint time."""
+        return parse_duration_us(self.request_timeout)
+
+
+class ReplaySection(_Section, frozen=True, kw_only=True):
+    """How to send it. `max_in_flight` 0 is no cap (open loop); waiting for a cap counts as lag."""
+
+    seed: int = 0
+    lead: str = "2s"
+    drain: str = "10m"
+    flush: str = "1s"
+    max_in_flight: int = 0
+    default_input_tokens: int = 256
+    default_output_tokens: int = 128
+
+    @property
+    def lead_us(self) -> int:
+        """Pause between start-up and the first arrival, in client time."""
+        return parse_duration_us(self.lead)
+
+    @property
+    def drain_us(self) -> int:
+        """How long to wait, after the last arrival, for answers still under way, in endpoint time."""
+        return parse_duration_us(self.drain)
+
+    @property
+    def flush_us(self) -> int:
+        """How long a finished request may stay unwritten, in client time."""
+        return parse_duration_us(self.flush)
+
+
+class VerdictSection(_Section, frozen=True, kw_only=True):
+    """When a run stops being trustworthy: limits on the client's own lag (client time) and on what was not sent.
+
+    The lag of a request is the time between its due instant and its first byte on the wire.
+    """
+
+    degraded_lag_p99_ms: float = 5.0
+    invalid_lag_p99_ms: float = 50.0
+    degraded_not_sent_share: float = 0.0
+    invalid_not_sent_share: float = 0.01
+
+
+class CollectSection(_Section, frozen=True, kw_only=True):
+    """What to watch while it runs. Periods are in endpoint time. `endpoint_url` replaces AWS's own addresses."""
+
+    platform: Literal["sagemaker"] = "sagemaker"
+    endpoint_name: str
+    variant: str = "AllTraffic"
+    region: str | None = None
+    endpoint_url: str | None = None
+    poll: str = "5s"
+    metrics_poll: str = "10s"
+    tail: str = "60s"
+    flush: str = "1s"
+    verify_tls: bool = True
+
+    @property
+    def poll_us(self) -> int:
+        """Period of the state, activity, alarm and log readings, in endpoint time."""
+        return parse_duration_us(self.poll)
+
+    @property
+    def metrics_poll_us(self) -> int:
+        """Period of the metric readings, in endpoint time."""
+        return parse_duration_us(self.metrics_poll)
+
+    @property
+    def tail_us(self) -> int:
+        """How long to go on after the load ended, in endpoint time."""
+        return parse_duration_us(self.tail)
+
+    @property
+    def flush_us(self) -> int:
+        """How long an observation may stay unwritten, in client time."""
+        return parse_duration_us(self.flush)
+
+
+class EmulatorSection(_Section, frozen=True, kw_only=True):
+    """The emulator that stands in for the platform: where its clock can be read. Absent on a real platform."""
+
+    url: str
+
+
+class RunSection(_Section, frozen=True, kw_only=True):
+    """How to file the run: `runs/<time>-<name>` under `directory`; `condition` names the arm of a comparison."""
+
+    directory: str = "runs"
+    condition: str | None = None
+
+
+class Scenario(_Section, frozen=True, kw_only=True):
+    """A whole scenario."""
+
+    name: str = "run"
+    trace: TraceSection
+    target: TargetSection = msgspec.field(default_factory=TargetSection)
+    replay: ReplaySection = msgspec.field(default_factory=ReplaySection)
+    verdict: VerdictSection = msgspec.field(default_factory=VerdictSection)
+    collect: CollectSection | None = None
+    emulator: EmulatorSection | None = None
+    run: RunSection = msgspec.field(default_factory=RunSection)
+
+
+def load_scenario(path: str | Path) -> Scenario:
+    """Read a scenario file; a relative trace path is taken from the file's folder."""
+    file = Path(path)
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInputError(f"{file}: no such scenario file; write one or use --trace FILE --target URL") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{file}: cannot be read ({error}); expected a UTF-8 TOML file") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInputError(f"{file}: not valid TOML: {error}") from error
+    scenario = build_scenario(document, origin=str(file))
+    trace = scenario.trace
+    if not trace.path.startswith(("corpus:", "s3://")) and not Path(trace.path).is_absolute():
+        trace = msgspec.structs.replace(trace, path=str(file.parent / trace.path))
+    return msgspec.structs.replace(scenario, trace=trace)
+
+
+def build_scenario(document: dict[str, Any], *, origin: str) -> Scenario:
+    """Return the scenario that a parsed document states; `origin` names it in errors."""
+    _reject_unknown_keys(document, Scenario, origin, "")
+    try:
+        scenario = msgspec.convert(document, Scenario)
+    except msgspec.ValidationError as error:
+        raise BadInputError(f"{origin}: {error}") from error
+    _check_values(scenario, origin)
+    return scenario
+
+
+def _reject_unknown_keys(table: dict[str, Any], kind: type[msgspec.Struct], origin: str, prefix: str) -> None:
+    hints = get_type_hints(kind)
+    for key, value in table.items():
+        if key not in hints:
+            known = sorted(hints)
+            where = f"[{prefix}] " if prefix else ""
+            hint = did_you_mean(key, known) or f"; known here: {', '.join(known)}"
+            raise BadInputError(f'{origin}: {where}unknown key "{key}"{hint}')
+        section = _struct_in(hints[key])
+        if section is not None and isinstance(value, dict):
+            _reject_unknown_keys(value, section, origin, f"{prefix}.{key}" if prefix else key)
+
+
+def _struct_in(hint: Any) -> type[msgspec.Struct] | None:
+    candidates = get_args(hint) if get_origin(hint) is not None else (hint,)
+    return next((c for c in candidates if isinstance(c, type) and issubclass(c, msgspec.Struct)), None)
+
+
+def _check_values(scenario: Scenario, origin: str) -> None:
+    """Read every duration once, so that a bad one is an error now and not in the middle of a run."""
+    sections = {
+        "trace": scenario.trace,
+        "target": scenario.target,
+        "replay": scenario.replay,
+        "collect": scenario.collect,
+    }
+    for name, section in sections.items():
+        for attribute in dir(section):
+            if section is not None and attribute.endswith("_us"):
+                try:
+                    value = getattr(section, attribute)
+                except BadInputError as error:
+                    raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')}: {error}") from None
+                if attribute in {"flush_us", "poll_us", "metrics_poll_us"} and value < US_PER_MS:
+                    raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')} must be at least 1ms")
+    target = scenario.target
+    if target.kind == "sagemaker" and not target.endpoint_name:
+        raise BadInputError(f"{origin}: [target] kind sagemaker needs endpoint_name")
+    if target.kind != "sagemaker" and not target.url:
+        raise BadInputError(f"{origin}: [target] kind {target.kind} needs url")
+    if scenario.replay.max_in_flight < 0:
+        raise BadInputError(f"{origin}: [replay] max_in_flight must be 0 (no cap) or more")

@@ -1,0 +1,88 @@
+"""Clocks: the client's wall clock on a monotonic base, and the affine map to the endpoint's clock.
+
+Two clocks meet in a run. The **client clock** is what the load generator and the collector read (UTC). The
+**endpoint clock** is what the platform's timestamps show. On a real platform they differ by an offset that is
+measured; under the emulator the endpoint clock also runs `time_scale` times faster. Everything after
+`analysis.inputs` is in endpoint time, and this module is the only place that converts.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import polars as pl
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class EndpointClock(msgspec.Struct, frozen=True, kw_only=True):
+    """The affine map `endpoint = endpoint_epoch + (client - client_epoch) x time_scale`, all in µs since 1970 UTC.
+
+    `error_us` bounds the map's error in client microseconds (half the round trip of the reading that gave it).
+    The defaults are the identity: a platform whose clock agrees with the client's.
+    """
+
+    client_epoch_us: int = 0
+    endpoint_epoch_us: int = 0
+    time_scale: float = 1.0
+    error_us: int = 0
+
+    def to_endpoint_us(self, client_us: int) -> int:
+        """Return the endpoint time of a client instant (µs since 1970).
+
+        >>> EndpointClock(client_epoch_us=100, endpoint_epoch_us=1_000, time_scale=20).to_endpoint_us(103)
+        1060
+        """
+        return self.endpoint_epoch_us + round((client_us - self.client_epoch_us) * self.time_scale)
+
+    def to_client_us(self, endpoint_us: int) -> int:
+        """Return the client time of an endpoint instant (µs since 1970), the inverse of `to_endpoint_us`."""
+        return self.client_epoch_us + round((endpoint_us - self.endpoint_epoch_us) / self.time_scale)
+
+    def endpoint_expr(self, column: str) -> pl.Expr:
+        """Return an expression that maps a client timestamp column (µs, UTC) to endpoint time, keeping its name."""
+        offset = (pl.col(column).dt.epoch("us") - self.client_epoch_us).cast(pl.Float64) * self.time_scale
+        mapped = offset.round().cast(pl.Int64) + self.endpoint_epoch_us
+        return mapped.cast(pl.Datetime("us", "UTC")).alias(column)
+
+
+class ClientClock:
+    """UTC instants that never step: one reading of the wall clock, carried forward on the monotonic clock.
+
+    A step of the system's wall clock during a run (NTP, a suspended machine) would otherwise make latencies wrong
+    or negative.
+    """
+
+    __slots__ = ("_monotonic_ns", "_wall_us")
+
+    def __init__(self) -> None:
+        self._monotonic_ns = time.monotonic_ns()
+        self._wall_us = time.time_ns() // 1_000
+
+    def now_us(self) -> int:
+        """Return the present instant in µs since 1970 UTC."""
+        return self._wall_us + (time.monotonic_ns() - self._monotonic_ns) // 1_000
+
+    def us_of_monotonic(self, monotonic_s: float) -> int:
+        """Return the instant (µs since 1970 UTC) of a `time.monotonic()` reading."""
+        return self._wall_us + round(monotonic_s * 1e6 - self._monotonic_ns / 1e3)
+
+    def monotonic_s_of(self, wall_us: int) -> float:
+        """Return the `time.monotonic()` reading at which this clock shows `wall_us`."""
+        return (wall_us - self._wall_us) / 1e6 + self._monotonic_ns / 1e9
+
+
+def to_datetime(us: int) -> datetime:
+    """Return the aware UTC datetime of `us` microseconds since 1970, exactly.
+
+    >>> to_datetime(1_500_000).isoformat()
+    '1970-01-01T00:00:01.500000+00:00'
+    """
+    return _EPOCH + timedelta(microseconds=us)
+
+
+def to_us(instant: datetime) -> int:
+    """Return the microseconds since 1970 of an aware datetime, exactly (no float in between)."""
+    return (instant - _EPOCH) // timedelta(microseconds=1)

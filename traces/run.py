@@ -1,0 +1,232 @@
+"""The run directory: the one thing producers and pipelines share. Readable at every instant, also after kill -9.
+
+Writers append small immutable Parquet shards: written under a temporary name, synced, then renamed. A Parquet file
+that was never finished has no footer and is lost whole, so no shard stays open for longer than a flush interval.
+`compact` merges shards into one that names those it replaces; a reader ignores the named ones, so that a crash
+between its two steps can neither lose nor double a row.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import dataframely as dy
+import msgspec
+import polars as pl
+
+from traces.clock import EndpointClock
+from traces.errors import BadInputError
+from traces.schema import SCHEMA_VERSION, TABLES
+
+MANIFEST = "run.json"
+_PARQUET_MAGIC = b"PAR1"
+_TEMPORARY = ".part-"
+
+
+class TraceUsed(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which trace a run replays, and how it was cut."""
+
+    source: str
+    format: str | None = None
+    sha256: str | None = None
+    window: str | None = None
+    rows: int | None = None
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """`run.json`: what a run is, from its start on. Instants are µs since 1970 UTC on the client clock.
+
+    `state` is `running` until the replay (or the collector, alone) closes it; a run found `running` later was killed.
+    """
+
+    run_id: str
+    schema_version: str = SCHEMA_VERSION
+    name: str = "run"
+    condition: str | None = None
+    state: Literal["running", "finished", "interrupted"] = "running"
+    emulated: bool = False
+    created_us: int = 0
+    t0_us: int | None = None
+    finished_us: int | None = None
+    clock: EndpointClock = msgspec.field(default_factory=EndpointClock)
+    trace: TraceUsed | None = None
+    scenario: dict[str, Any] = msgspec.field(default_factory=dict)
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+    flush_s: float = 1.0
+    collector: dict[str, Any] | None = None
+    verdict: dict[str, Any] | None = None
+
+    @property
+    def time_scale(self) -> float:
+        """How many endpoint seconds pass in one client second (1 on a real platform)."""
+        return self.clock.time_scale
+
+
+class RunDir:
+    """A run directory on the local file system."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: str | Path, manifest: Manifest) -> RunDir:
+        """Make a new run directory and write its manifest; an existing run is never written over."""
+        run = cls(path)
+        if (run.path / MANIFEST).exists():
+            raise BadInputError(f"{run.path}: a run is already there; choose another directory with --run-dir")
+        try:
+            run.path.mkdir(parents=True, exist_ok=True)
+            run.write_manifest(manifest)
+        except OSError as error:
+            raise BadInputError(f"{run.path}: cannot write a run directory there ({error.strerror})") from error
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunDir:
+        """Return the run directory at `path`; an error says what is missing."""
+        run = cls(path)
+        if not (run.path / MANIFEST).is_file():
+            raise BadInputError(f"{run.path}: not a run directory (no {MANIFEST} in it); `ramptrace replay` makes one")
+        return run
+
+    def manifest(self) -> Manifest:
+        """Read `run.json`."""
+        file = self.path / MANIFEST
+        try:
+            found = msgspec.json.decode(file.read_bytes(), type=Manifest)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise BadInputError(f"{file}: not a readable manifest ({error})") from error
+        if found.schema_version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
+            writer = found.versions.get("ramptrace", "unknown")
+            raise BadInputError(
+                f"{file}: written with table version {found.schema_version}, this ramptrace reads "
+                f"{SCHEMA_VERSION.split('.')[0]}.x; use the version that wrote it ({writer})"
+            )
+        return found
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Replace `run.json` atomically."""
+        encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+        write_atomically(self.path / MANIFEST, encoded)
+
+    def write_snapshot(self, name: str, document: Mapping[str, Any]) -> None:
+        """Write one configuration snapshot as `snapshots/<name>.json`."""
+        folder = self.path / "snapshots"
+        folder.mkdir(exist_ok=True)
+        encoded = msgspec.json.encode(document, enc_hook=str)
+        write_atomically(folder / f"{name}.json", msgspec.json.format(encoded, indent=2))
+
+    def snapshots(self) -> dict[str, Any]:
+        """Return the configuration snapshots by name; unreadable ones are left out."""
+        found = {}
+        for file in sorted((self.path / "snapshots").glob("*.json")):
+            try:
+                found[file.stem] = msgspec.json.decode(file.read_bytes())
+            except (OSError, msgspec.MsgspecError):
+                continue
+        return found
+
+    def shards(self, table: str) -> list[Path]:
+        """Return the table's live shards in the order in which they were written."""
+        found = sorted(path for path in (self.path / table).glob("*.parquet") if not path.name.startswith("."))
+        replaced: set[str] = set()
+        for path in found:
+            if path.name.startswith("compacted-") and is_complete(path):
+                replaced.update(pl.read_parquet_metadata(path).get("ramptrace.replaces", "").split(","))
+        return [path for path in found if path.name not in replaced]
+
+    def unreadable(self, table: str) -> list[Path]:
+        """Return the shards that are not whole Parquet files (a full disk or a damaged copy)."""
+        return [path for path in self.shards(table) if not is_complete(path)]
+
+    def scan(self, table: str) -> pl.LazyFrame:
+        """Lazily scan one of the sharded tables: every whole shard, with the columns and types of its schema.
+
+        Columns that an older minor version did not have come back null; a table that was never written is empty.
+        """
+        schema = pl.Schema(TABLES[table])
+        whole = [path for path in self.shards(table) if is_complete(path)]
+        if not whole:
+            return pl.LazyFrame(schema=schema)
+        return pl.scan_parquet(whole, schema=schema, missing_columns="insert", extra_columns="ignore")
+
+    def compact(self, table: str) -> None:
+        """Merge the table's shards into one."""
+        old = [path for path in self.shards(table) if is_complete(path)]
+        if len(old) < 2:
+            return
+        names = [path.name for path in old]
+        number = 1 + max((int(m[1]) for n in names if (m := re.match(r"compacted-(\d+)", n))), default=0)
+        target = self.path / table / f"compacted-{number:06d}.parquet"
+        write_parquet(target, self.scan(table).collect(), {"ramptrace.replaces": ",".join(names)})
+        for path in old:
+            path.unlink()
+
+
+class ShardWriter:
+    """Appends shards of one table. Safe to call from any thread; each call is one atomic file.
+
+    `writer` tells the writers of one table apart (`worker0`, `collector`).
+    """
+
+    def __init__(self, run: RunDir, table: str, writer: str) -> None:
+        self._schema: type[dy.Schema] = TABLES[table]
+        self._folder = run.path / table
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._writer = writer
+        # The opening time makes names unique for ever: a number alone would come again after a compaction, and a
+        # compacted file hides the names that it replaces.
+        self._opened_us = time.time_ns() // 1_000
+        self._numbers = itertools.count()
+
+    def write(self, rows: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]]) -> Path | None:
+        """Write rows (a list of mappings, or columns) as one shard; nothing is written for no rows."""
+        frame = pl.DataFrame(rows, schema=pl.Schema(self._schema), strict=True)
+        if frame.is_empty():
+            return None
+        path = self._folder / f"{self._writer}-{self._opened_us}-{next(self._numbers):06d}.parquet"
+        write_parquet(path, frame)
+        return path
+
+
+def write_parquet(path: Path, frame: pl.DataFrame, metadata: Mapping[str, str] | None = None) -> None:
+    """Write one Parquet file atomically and durably: temporary name, sync, rename."""
+    temporary = path.with_name(_TEMPORARY + path.name)
+    stamped = {"ramptrace.schema_version": SCHEMA_VERSION, **(metadata or {})}
+    with temporary.open("wb") as file:
+        frame.write_parquet(file, compression="zstd", metadata=stamped)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write one small file atomically and durably."""
+    temporary = path.with_name(_TEMPORARY + path.name)
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+
+
+def is_complete(path: Path) -> bool:
+    """Tell whether a Parquet file was written to its end (it closes with the format's magic bytes)."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-4, os.SEEK_END)
+            return file.read(4) == _PARQUET_MAGIC
+    except OSError:
+        return False
+
+
+def columns_of(rows: Iterable[Mapping[str, Any]], schema: type[dy.Schema]) -> dict[str, list[Any]]:
+    """Return rows as columns of `schema`; a key that a row lacks becomes null."""
+    listed = list(rows)
+    return {name: [row.get(name) for row in listed] for name in pl.Schema(schema)}
