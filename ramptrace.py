@@ -1,16 +1,29 @@
 """ramptrace: replay recorded LLM traffic against an autoscaled endpoint and see where the time to capacity went.
 
 The command line composes the rooms' own commands, lazily: Locust (gevent) has to be imported before botocore, and
-`--help` has to be quick.
+`--help` has to be quick. `demo` lives here because it crosses the rooms; it speaks to them as a user would, through
+their commands and the run directory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import json
+import os
+import secrets
+import signal
+import subprocess
 import sys
-from typing import Any
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 __version__ = "0.1.0"
 
@@ -23,6 +36,7 @@ _COMMANDS = {
     "report": ("analysis.cli", "Write a run's report as one offline HTML file."),
     "compare": ("analysis.cli", "Compare runs: what changed, and why."),
 }
+_IMPORT_NAMES = ("traces", "loadgen", "analysis", "ramptrace")
 
 
 class _LazyGroup(click.Group):
@@ -57,6 +71,158 @@ class _LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="ramptrace")
 def cli() -> None:
     """Replay recorded LLM traffic against an autoscaled endpoint and see where the time to capacity went."""
+    _refuse_shared_import_names()
+
+
+def _refuse_shared_import_names() -> None:
+    """End with an error when another distribution owns one of our import names: pip overwrites silently."""
+    from importlib.metadata import packages_distributions
+
+    from traces.errors import BadInputError
+
+    owners = packages_distributions()
+    for name in _IMPORT_NAMES:
+        others = sorted(set(owners.get(name, [])) - {"ramptrace"})
+        if others:
+            raise BadInputError(
+                f'the import name "{name}" belongs to both ramptrace and {", ".join(others)} in this environment; '
+                "install ramptrace into an environment of its own (pipx or uv tool install)"
+            )
+
+
+_DEMO_ENDPOINT = "demo"
+_DEMO_SCENARIO = """\
+name = "demo-{condition}"
+
+[trace]
+path = "corpus:reference-burst"
+
+[target]
+kind = "sagemaker"
+url = "{url}"
+endpoint_name = "{endpoint}"
+region = "us-east-1"
+
+[collect]
+endpoint_name = "{endpoint}"
+region = "us-east-1"
+endpoint_url = "{url}"
+
+[emulator]
+url = "{url}"
+
+[run]
+condition = "{condition}"
+"""
+_DEMO_ARMS = (("image-cache-off", "--no-image-cache"), ("image-cache-on", "--image-cache"))
+_STOP_PATIENCE_S = 20.0
+
+
+@cli.command(short_help="Run the main job on this machine, without a cloud.")
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Where to file the two runs and the report.",
+)
+@click.option("--time-scale", default=20.0, show_default=True, help="How many times faster the emulated endpoint runs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def demo(directory: Path, time_scale: float, as_json: bool) -> None:
+    """Replay a bundled burst twice against an emulated SageMaker endpoint: image cache off, then on.
+
+    Scaling events are collected meanwhile, the time to capacity of both runs is attributed, and the difference
+    explained. The endpoint is emulated with the published reference case: Qwen3-8B, a 17.7 GB image and a 16 GB model
+    on ml.g6.2xlarge. Takes under two minutes, talks only to 127.0.0.1, and leaves nothing running.
+    """
+    signal.signal(signal.SIGTERM, _raise_interrupt)
+    # Two demos in one second must not share a directory.
+    home = directory / f"{time.strftime('%Y%m%dT%H%M%S')}-demo-{secrets.token_hex(2)}"
+    environment = _demo_environment()
+    runs = []
+    for condition, cache_flag in _DEMO_ARMS:
+        run = home / condition
+        _say(f"{condition}: replaying corpus:reference-burst at {time_scale:g} times the recorded speed …")
+        _demo_arm(run, condition, cache_flag, time_scale, environment)
+        runs.append(run)
+    _say("attributing and comparing …")
+    _demo_conclude(home, runs, as_json=as_json)
+
+
+def _demo_arm(run: Path, condition: str, cache_flag: str, time_scale: float, environment: dict[str, str]) -> None:
+    run.mkdir(parents=True)
+    emulate = ["emulate", "--json", "--time-scale", str(time_scale), cache_flag, "--truth", str(run / "truth.parquet")]
+    with _child(emulate, environment) as emulator:
+        assert emulator.stdout is not None
+        line = emulator.stdout.readline()
+        if not line:
+            _fail(f"the emulator did not start (exit code {emulator.wait()})")
+        scenario = run / "scenario.toml"
+        url = json.loads(line)["url"]
+        scenario.write_text(_DEMO_SCENARIO.format(condition=condition, url=url, endpoint=_DEMO_ENDPOINT))
+        with _child(["replay", str(scenario), "--run-dir", str(run), "--json"], environment) as replay:
+            printed = replay.communicate()[0]
+        if replay.returncode != 0:
+            verdict = json.loads(printed).get("verdict", {}) if printed.strip() else {}
+            reasons = "; ".join(verdict.get("reasons", [])) or "see the lines above"
+            _fail(f"the replay of {condition} ended with exit code {replay.returncode}: {reasons}", replay.returncode)
+
+
+def _demo_conclude(home: Path, runs: list[Path], *, as_json: bool) -> None:
+    from analysis.compare import compare_runs
+    from analysis.report.html import write_report
+
+    report = home / "report.html"
+    comparison = compare_runs(runs)
+    write_report(comparison, report)
+    if as_json:
+        click.echo(json.dumps(comparison.entry(report=str(report))))
+
+
+def _demo_environment() -> dict[str, str]:
+    """Return the children's environment: credentials made up for this demo, and nothing of the user's AWS setup."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    return kept | {
+        "AWS_ACCESS_KEY_ID": "AKIDEMO" + secrets.token_hex(6).upper(),
+        "AWS_SECRET_ACCESS_KEY": secrets.token_urlsafe(30),
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+@contextlib.contextmanager
+def _child(arguments: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Run one of our commands in a session of its own, so that Ctrl-C reaches us alone; it never outlives the block."""
+    command = [sys.executable, "-m", "ramptrace", *arguments]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(_STOP_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        # Close our end only now: a child that prints while it stops must not meet a closed pipe.
+        process.communicate()
+
+
+def _raise_interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _fail(message: str, exit_code: int = 1) -> NoReturn:
+    from traces.errors import RamptraceError
+
+    error = RamptraceError(message)
+    error.exit_code = exit_code
+    raise error
+
+
+def _say(message: str) -> None:
+    click.echo(message, err=True)
 
 
 def main(arguments: list[str] | None = None) -> None:
