@@ -38,4 +38,5 @@ def test_constraints_hold_names_and_versions_only() -> None:
 
 
 def test_column_tables_are_current() -> None:
-    assert (ROOT / "docs" / "tables.md").read_text() == tables_markdown(), "run: python -m traces.describe > docs/tables.md"
+    written = (ROOT / "docs" / "tables.md").read_text()
+    assert written == tables_markdown(), "run: python -m traces.describe > docs/tables.md"

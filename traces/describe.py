@@ -27,8 +27,8 @@ def tables_markdown() -> str:
     head = [
         "# Tables of a run directory",
         "",
-        f"Table version {schema.SCHEMA_VERSION}. Null means *not observed*. This page is made from `traces/schema.py` by",
-        "`python -m traces.describe`.",
+        f"Table version {schema.SCHEMA_VERSION}. Null means *not observed*.",
+        "Made from `traces/schema.py` by `python -m traces.describe`.",
         "",
     ]
     return "\n".join(head + [line for kind, place in _PLACES.items() for line in _table(kind, place)])
