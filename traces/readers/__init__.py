@@ -60,6 +60,7 @@ class LoadedTrace:
         origin_us = self._reader.origin_us(self.path)
         return ImportReport(
             format=self.format,
+            time_text=self._reader.time_text,
             rows_read=tally.rows_read,
             rows_kept=tally.rows_kept,
             dropped=dict(tally.dropped),

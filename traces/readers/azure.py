@@ -28,6 +28,7 @@ _YEAR_10000_US: Final = 253_402_300_800_000_000
 
 name = "azure"
 expected = "a CSV file with the header TIMESTAMP,ContextTokens,GeneratedTokens"
+time_text = "absolute times, UTC unless a zone is stated, cut to microseconds"
 
 
 def sniff(head: bytes) -> bool:

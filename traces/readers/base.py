@@ -43,10 +43,14 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Reader(Protocol):
-    """One format; a module of this package is one."""
+    """One format; a module of this package is one.
+
+    `expected` describes a file of this format, `time_text` how its times are understood (unit and zone).
+    """
 
     name: str
     expected: str
+    time_text: str
 
     def sniff(self, head: bytes) -> bool:
         """Tell whether content that begins with `head` is in this format."""
@@ -74,6 +78,7 @@ class ImportReport(msgspec.Struct, kw_only=True):
     """
 
     format: str
+    time_text: str = ""
     rows_read: int = 0
     rows_kept: int = 0
     dropped: dict[str, int] = msgspec.field(default_factory=dict)

@@ -25,6 +25,7 @@ _MAX_MS: Final = 10**14
 
 name = "mooncake"
 expected = 'JSON lines with "timestamp" (ms), "input_length", "output_length" and "hash_ids"'
+time_text = "milliseconds from the trace's start, no date"
 
 _PARSED: Final = pl.Struct(
     {

@@ -10,6 +10,7 @@ import polars as pl
 
 from traces.errors import BadInputError
 from traces.readers.base import MAX_TOKENS, TRACE_COLUMNS, Batch, classified, reason_of
+from traces.schema import SCHEMA_VERSION
 
 ORIGIN_KEY: Final = "ramptrace.trace_origin_us"
 """File metadata: the instant (µs since 1970 UTC) of arrival 0, where the source had absolute time."""
@@ -18,6 +19,7 @@ _REQUIRED: Final = ("row_id", "arrival_us", "input_tokens", "output_tokens")
 
 name = "own"
 expected = "a Parquet file with the columns of ramptrace's trace table"
+time_text = "microseconds from the trace's start"
 
 
 def sniff(head: bytes) -> bool:
@@ -49,6 +51,25 @@ def origin_us(path: Path) -> int | None:
     """Return the instant of arrival 0 that the file's metadata states, if any."""
     stated = pl.read_parquet_metadata(path).get(ORIGIN_KEY)
     return int(stated) if stated else None
+
+
+def write(path: Path, frame: pl.LazyFrame, origin_us: int | None) -> None:
+    """Write a trace frame atomically and durably, in bounded memory; `origin_us` is the instant of arrival 0."""
+    stated = {} if origin_us is None else {ORIGIN_KEY: str(origin_us)}
+    temporary = path.with_name(f".part-{path.name}")
+    try:
+        frame.sink_parquet(
+            temporary,
+            compression="zstd",
+            sync_on_close="all",
+            metadata={"ramptrace.schema_version": SCHEMA_VERSION, **stated},
+            engine="streaming",
+        )
+        temporary.rename(path)
+    except OSError as error:
+        raise BadInputError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def batches(path: Path) -> Iterator[Batch]:
