@@ -45,27 +45,34 @@ def describe(frame: pl.LazyFrame) -> Description:
         .row(0, named=True)
     )
     rows, span_us = figures["rows"], figures["span_us"] or 0
+    peak_1s, peak_10s = peak_rates_per_s(frame, (1, 10))
     return Description(
         rows=rows,
         span_us=span_us,
         mean_rate_per_s=(rows - 1) * US_PER_S / span_us if span_us else None,
-        peak_rate_1s_per_s=peak_rate_per_s(frame, 1),
-        peak_rate_10s_per_s=peak_rate_per_s(frame, 10),
+        peak_rate_1s_per_s=peak_1s,
+        peak_rate_10s_per_s=peak_10s,
         interarrival_cv=figures["cv"] if span_us else None,
         input_tokens=_tokens_of(figures, "input_tokens"),
         output_tokens=_tokens_of(figures, "output_tokens"),
     )
 
 
-def peak_rate_per_s(frame: pl.LazyFrame, bin_s: int) -> float | None:
-    """Return arrivals per second in the fullest bin of `bin_s` seconds; None for no rows.
+def peak_rates_per_s(frame: pl.LazyFrame, bins_s: tuple[int, ...]) -> list[float | None]:
+    """Return arrivals per second in the fullest bin, for each bin length (whole seconds); None for no rows.
 
-    >>> peak_rate_per_s(pl.LazyFrame({"arrival_us": [0, 900_000, 1_000_000]}), 1)
-    2.0
+    >>> peak_rates_per_s(pl.LazyFrame({"arrival_us": [0, 900_000, 1_000_000]}), (1, 10))
+    [2.0, 0.3]
     """
-    bins = frame.group_by(pl.col("arrival_us") // (bin_s * US_PER_S)).len()
-    fullest = bins.select(pl.col("len").max()).collect(engine="streaming").item()
-    return None if fullest is None else fullest / bin_s
+    second = pl.col("arrival_us") // US_PER_S
+    # One pass over the trace: longer bins are sums of whole seconds.
+    per_second = frame.group_by(second.alias("second")).len().collect(engine="streaming")
+    return [_fullest(per_second, bin_s) for bin_s in bins_s]
+
+
+def _fullest(per_second: pl.DataFrame, bin_s: int) -> float | None:
+    counts = per_second.group_by(pl.col("second") // bin_s).agg(pl.col("len").sum())["len"]
+    return None if counts.is_empty() else max(counts.to_list()) / bin_s
 
 
 def _token_figures(column: str) -> list[pl.Expr]:

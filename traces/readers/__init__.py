@@ -11,13 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import polars as pl
 from polars.io.plugins import register_io_source
 
 from traces.errors import BadInputError, did_you_mean
 from traces.readers import azure, mooncake, own
-from traces.readers.base import TRACE_COLUMNS, Batch, ImportReport, Reader, Tally, arrival_text
+from traces.readers.base import TRACE_COLUMNS, Batch, ImportReport, Reader, Tally, arrival_text, looks_like
 from traces.readers.lines import BOM, read_head
 
 __all__ = ["CORPUS_PREFIX", "READERS", "ImportReport", "LoadedTrace", "open_trace"]
@@ -152,6 +151,8 @@ def _path_of(source: str) -> Path:
     path = Path(source)
     if path.is_dir():
         raise BadInputError(f"{path}: a directory; expected a trace file, name one inside it")
+    if path.exists() and not path.is_file():
+        raise BadInputError(f"{path}: not a regular file; it is read more than once, save it as a file first")
     if not path.exists():
         raise BadInputError(
             f"{path}: no such file; check the path, or list bundled traces with `ramptrace trace corpus`"
@@ -179,24 +180,9 @@ def _detect(path: Path, head: bytes) -> Reader:
             return reader
     known = "; ".join(f"{reader.name}: {reader.expected}" for reader in READERS.values())
     raise BadInputError(
-        f"{path}: not a known trace format ({_what_it_looks_like(head)}). Known formats are {known}. "
+        f"{path}: not a known trace format ({looks_like(head)}). Known formats are {known}. "
         f"If it is one of them, name it with --format"
     )
-
-
-def _what_it_looks_like(head: bytes) -> str:
-    """Name the columns or keys of a file, never its values: those may be prompts."""
-    first = head.split(b"\n", 1)[0]
-    try:
-        row = msgspec.json.decode(first)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        row = None
-    if isinstance(row, dict):
-        return f"JSON lines with the keys {', '.join(list(row)[:12])}"
-    names = [name.strip().strip('"') for name in first.decode("utf-8", "replace").split(",")]
-    if all(name.replace("_", "").replace(" ", "").isalnum() and len(name) < 40 for name in names):
-        return f"first line has the columns {', '.join(names[:12])}"
-    return "its first line is neither a known header nor JSON"
 
 
 def _no_valid_row_message(path: Path, reader: Reader, tally: Tally) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 import polars as pl
 
 from traces.errors import BadInputError
-from traces.readers.base import MAX_TOKENS, Batch, classified, reason_of
+from traces.readers.base import MAX_TOKENS, Batch, classified, looks_like, reason_of
 from traces.readers.lines import line_frames
 
 _COLUMNS: Final = {
@@ -40,10 +40,9 @@ def sniff(head: bytes) -> bool:
 def check(path: Path, head: bytes) -> None:
     """Raise `BadInputError` when the header is another one."""
     if not sniff(head):
-        found = ", ".join(_header(head)[:12])[:120]
         raise BadInputError(
-            f"{path}: the first line is not an Azure header: found columns {found}; "
-            f"expected {', '.join(_REQUIRED)}; rename the columns or name another format with --format"
+            f"{path}: not an Azure header ({looks_like(head)}); expected the columns {', '.join(_REQUIRED)}; "
+            f"rename the columns, or name another format with --format"
         )
 
 

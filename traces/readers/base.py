@@ -6,6 +6,7 @@ clock), and `reason`, null for a valid row. Nothing is filtered before it was co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -33,6 +34,9 @@ CLASSIFIED: Final = pl.Schema({**TRACE_COLUMNS, "reason": pl.Enum(REASONS)})
 
 MAX_TOKENS: Final = 2**31 - 1
 """No request is longer; a larger number is a parsing accident (and would overflow sums)."""
+
+
+_COLUMN_NAME: Final = re.compile(r"[A-Za-z_][\w .-]{0,39}")
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -168,6 +172,21 @@ def classified(frame: pl.LazyFrame) -> pl.LazyFrame:
         pl.col(name).cast(kind) if name in have else pl.lit(None, dtype=kind).alias(name)
         for name, kind in CLASSIFIED.items()
     )
+
+
+def looks_like(head: bytes) -> str:
+    """Return the columns or keys of a file in words, never its values: those may be prompts."""
+    first = head.split(b"\n", 1)[0]
+    try:
+        row = msgspec.json.decode(first)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        row = None
+    if isinstance(row, dict):
+        return f"JSON lines with the keys {', '.join(list(row)[:12])}"
+    names = [name.strip().strip('"') for name in first.decode("utf-8", "replace").split(",")]
+    if len(names) > 1 and all(_COLUMN_NAME.fullmatch(name) for name in names):
+        return f"its first line has the columns {', '.join(names[:12])}"
+    return "its first line is neither a known header nor JSON"
 
 
 def _int(value: Any) -> int:

@@ -19,6 +19,7 @@ from traces.errors import BadInputError
 BOM: Final = b"\xef\xbb\xbf"
 HEAD_BYTES: Final = 1 << 16
 _CHUNK_BYTES: Final = 1 << 22
+_MAX_LINE_BYTES: Final = 1 << 26
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
@@ -48,7 +49,7 @@ def line_frames(path: Path) -> Iterator[tuple[pl.DataFrame, bool]]:
     """Yield the file's lines as frames of `LINE_SCHEMA`, each with whether its last line is cut off.
 
     A line is cut off when the file ends before its line feed; only the last frame can have one. Raises
-    `BadInputError` when compressed data is damaged.
+    `BadInputError` when compressed data is damaged, or a line does not end.
     """
     if compression(path) == "zstd":
         yield from _zstd_frames(path)
@@ -58,6 +59,9 @@ def line_frames(path: Path) -> Iterator[tuple[pl.DataFrame, bool]]:
         while chunk := _read(file, path):
             lines = (rest + chunk).split(b"\n")
             rest = lines.pop()
+            if len(rest) > _MAX_LINE_BYTES:
+                where = first + len(lines) + 1
+                raise BadInputError(f"{path}: line {where:,} is longer than 64 MiB; expected one row per line")
             if lines:
                 yield _frame(lines, first), False
                 first += len(lines)

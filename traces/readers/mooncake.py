@@ -117,9 +117,9 @@ def _reason(row: _Line) -> str | None:
         return "bad_tokens"
     if min(lengths) < 0:
         return "negative_tokens"
-    if row.hash_ids is not None and not _are_ids(row.hash_ids):
-        return "malformed_row"
-    return None
+    ids_known = row.hash_ids is None or _are_ids(row.hash_ids)
+    session_known = row.session_id is None or isinstance(row.session_id, str) or _is_integer(row.session_id)
+    return None if ids_known and session_known else "malformed_row"
 
 
 def _is_integer(value: Any) -> bool:

@@ -55,6 +55,8 @@ def origin_us(path: Path) -> int | None:
 
 def write(path: Path, frame: pl.LazyFrame, origin_us: int | None) -> None:
     """Write a trace frame atomically and durably, in bounded memory; `origin_us` is the instant of arrival 0."""
+    if not path.parent.is_dir():
+        raise BadInputError(f"{path}: there is no folder {path.parent}; make it, or choose another place")
     stated = {} if origin_us is None else {ORIGIN_KEY: str(origin_us)}
     temporary = path.with_name(f".part-{path.name}")
     try:
@@ -76,11 +78,16 @@ def batches(path: Path) -> Iterator[Batch]:
     """Yield the file's rows, classified. Null lengths are valid: they were not recorded."""
     tokens = (pl.col("input_tokens"), pl.col("output_tokens"))
     reason = reason_of(
+        ("malformed_row", pl.col("row_id") < 0),
         ("missing_field", pl.col("row_id").is_null() | pl.col("arrival_us").is_null()),
         ("bad_timestamp", pl.col("arrival_us") < 0),
         ("bad_tokens", pl.any_horizontal(column > MAX_TOKENS for column in tokens)),
         ("negative_tokens", pl.any_horizontal(column < 0 for column in tokens)),
     )
     scanned = pl.scan_parquet(path, schema=TRACE_COLUMNS, missing_columns="insert", extra_columns="ignore")
-    for rows in classified(scanned.with_columns(reason)).collect_batches(maintain_order=True, engine="streaming"):
-        yield Batch(rows)
+    rows = classified(scanned.with_columns(reason))
+    try:
+        for batch in rows.collect_batches(maintain_order=True, engine="streaming"):
+            yield Batch(batch)
+    except pl.exceptions.PolarsError as error:
+        raise BadInputError(f"{path}: damaged Parquet data ({error}); fetch it or write it again") from error
