@@ -27,7 +27,7 @@ def no_rows_message(source: str, start_us: int, end_us: int | None, span_us: int
     """Return the line that tells a user why a window holds nothing; `span_us` is the trace's last arrival.
 
     >>> no_rows_message("t.csv", 60_000_000, None, 9_000_000, 12)
-    't.csv: no arrival in the window 1 min 0 s..end; its 12 rows arrive from 0 s to 9 s, choose a window inside'
+    't.csv: no arrival in the window 60 s..end; its 12 rows arrive from 0 s to 9 s, choose a window inside'
     """
     end = "end" if end_us is None else _plain(end_us)
     return (

@@ -72,10 +72,24 @@ def line_frames(path: Path) -> Iterator[tuple[pl.DataFrame, bool]]:
 def _frame(lines: list[bytes], first: int) -> pl.DataFrame:
     if first == 0:
         lines[0] = lines[0].removeprefix(BOM)
-    # A non-strict cast turns lines that are not UTF-8 into nulls, and only those.
-    text = pl.Series("line", lines, dtype=pl.Binary).cast(pl.String, strict=False).str.strip_suffix("\r")
+    text = _text(lines).str.strip_suffix("\r")
     number = pl.int_range(first, first + len(lines), dtype=pl.Int64, eager=True).alias("line_no")
     return pl.DataFrame([number, text])
+
+
+def _text(lines: list[bytes]) -> pl.Series:
+    try:
+        return pl.Series("line", lines, dtype=pl.Binary).cast(pl.String)
+    except pl.exceptions.ComputeError:
+        # Some line is not UTF-8: look at each, which is slower and rare.
+        return pl.Series("line", [_decoded(line) for line in lines], dtype=pl.String)
+
+
+def _decoded(line: bytes) -> str | None:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _opened(path: Path) -> IO[bytes]:
