@@ -39,9 +39,7 @@ def test_what_is_not_a_trace(tmp_path, content, expected):
 def test_an_azure_file_with_renamed_columns_names_both(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("TIMESTAMP,context,generated\n2023-11-16 18:17:03,1,2\n")
-    with pytest.raises(
-        BadInputError, match=r"columns TIMESTAMP, context, generated.*expected the columns TIMESTAMP"
-    ):
+    with pytest.raises(BadInputError, match=r"columns TIMESTAMP, context, generated.*expected the columns TIMESTAMP"):
         open_trace(str(path), "azure")
 
 

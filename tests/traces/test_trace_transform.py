@@ -40,9 +40,7 @@ def test_two_windows_that_meet_hold_the_whole(arrivals, middle):
 
 def test_the_message_for_an_empty_window_names_the_extent():
     message = no_rows_message("t.csv", 60_000_000, 90_000_000, 9_000_000, 12)
-    expected = (
-        "t.csv: no arrival in the window 60 s..90 s; its 12 rows arrive from 0 s to 9 s, choose a window inside"
-    )
+    expected = "t.csv: no arrival in the window 60 s..90 s; its 12 rows arrive from 0 s to 9 s, choose a window inside"
     assert message == expected
 
 
