@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from traces.describe import tables_markdown
+from traces.columns import tables_markdown
 
 ROOT = Path(__file__).parents[1]
 _REGISTRIES = re.compile(r"pypi" + r"\.org|pythonhosted" + r"\.org|registry\.npmjs|deb\.debian" + r"\.org")
@@ -39,4 +39,4 @@ def test_constraints_hold_names_and_versions_only() -> None:
 
 def test_column_tables_are_current() -> None:
     written = (ROOT / "docs" / "tables.md").read_text()
-    assert written == tables_markdown(), "run: python -m traces.describe > docs/tables.md"
+    assert written == tables_markdown(), "run: python -m traces.columns > docs/tables.md"

@@ -125,7 +125,7 @@ class RunDir:
     def snapshots(self) -> dict[str, Any]:
         """Return the configuration snapshots by name; unreadable ones are left out."""
         found = {}
-        for file in sorted((self.path / "snapshots").glob("*.json")):
+        for file in sorted((self.path / "snapshots").glob("[!.]*.json")):
             try:
                 found[file.stem] = msgspec.json.decode(file.read_bytes())
             except (OSError, msgspec.MsgspecError):
@@ -133,12 +133,9 @@ class RunDir:
         return found
 
     def shards(self, table: str) -> list[Path]:
-        """Return the table's live shards in the order in which they were written."""
-        found = sorted(path for path in (self.path / table).glob("*.parquet") if not path.name.startswith("."))
-        replaced: set[str] = set()
-        for path in found:
-            if path.name.startswith("compacted-") and is_complete(path):
-                replaced.update(pl.read_parquet_metadata(path).get("ramptrace.replaces", "").split(","))
+        """Return the table's live shards; those of one writer in the order in which they were written."""
+        found = self._files(table)
+        replaced = _replaced_by(found)
         return [path for path in found if path.name not in replaced]
 
     def unreadable(self, table: str) -> list[Path]:
@@ -156,8 +153,20 @@ class RunDir:
             return pl.LazyFrame(schema=schema)
         return pl.scan_parquet(whole, schema=schema, missing_columns="insert", extra_columns="ignore")
 
+    def _files(self, table: str) -> list[Path]:
+        return sorted(path for path in (self.path / table).glob("*.parquet") if not path.name.startswith("."))
+
     def compact(self, table: str) -> None:
-        """Merge the table's shards into one."""
+        """Merge the table's shards into one.
+
+        What an interrupted compaction left behind goes first, while the file that replaces it still says so: once
+        that file is itself replaced and gone, its leftovers would come back to life and double their rows.
+        """
+        files = self._files(table)
+        replaced = _replaced_by(files)
+        for path in files:
+            if path.name in replaced:
+                path.unlink()
         old = [path for path in self.shards(table) if is_complete(path)]
         if len(old) < 2:
             return
@@ -214,6 +223,15 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(path)
+
+
+def _replaced_by(files: Iterable[Path]) -> set[str]:
+    """Return the names of the shards that the compacted ones among `files` stand for."""
+    replaced: set[str] = set()
+    for path in files:
+        if path.name.startswith("compacted-") and is_complete(path):
+            replaced.update(pl.read_parquet_metadata(path).get("ramptrace.replaces", "").split(","))
+    return replaced
 
 
 def is_complete(path: Path) -> bool:

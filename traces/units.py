@@ -68,12 +68,13 @@ def format_duration(us: float) -> str:
     >>> format_duration(350), format_duration(2_500), format_duration(8_250_000), format_duration(525_000_000)
     ('350 µs', '2.5 ms', '8.25 s', '8 min 45 s')
     """
-    if abs(us) < US_PER_MS:
+    if abs(us) < 999.5:
         return f"{us:.0f} µs"
-    if abs(us) < US_PER_S:
+    # Limits lie where rounding to three digits would carry over into the next unit.
+    if abs(us) < 999.5 * US_PER_MS:
         return f"{us / US_PER_MS:.3g} ms"
     seconds = us / US_PER_S
-    if abs(seconds) < 100:
+    if abs(seconds) < 99.95:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(abs(seconds)), 60)
     sign = "-" if us < 0 else ""

@@ -1,0 +1,140 @@
+"""`ramptrace trace …` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import ramptrace
+from traces.readers import open_trace
+
+ROWS = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97996,10,2\nbad,1,2\n2023-11-16 18:17:04.5,20,3\n"
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(ROWS)
+    return path
+
+
+def run(capsys, *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        ramptrace.main(["trace", *map(str, arguments)])
+    captured = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, captured.out, captured.err
+
+
+def test_import_accounts_for_every_row(capsys, recorded):
+    code, out, _ = run(capsys, "import", recorded, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert {key: document[key] for key in ("rows_read", "rows_kept", "dropped", "input_tokens", "output_tokens")} == {
+        "rows_read": 3,
+        "rows_kept": 2,
+        "dropped": {"bad_timestamp": 1},
+        "input_tokens": 30,
+        "output_tokens": 5,
+    }
+    assert document["first_arrival"] == "2023-11-16T18:17:03.979960+00:00"
+    assert document["last_arrival"] == "2023-11-16T18:17:04.500000+00:00"
+
+
+def test_import_writes_what_it_kept(capsys, recorded, tmp_path):
+    output = tmp_path / "out.parquet"
+    code, out, err = run(capsys, "import", recorded, "-o", output)
+    assert (code, "wrote 2 rows" in err) == (0, True)
+    assert "dropped: bad timestamp\t1 (first in data line 2)" in out
+    assert pl.read_parquet(output).equals(open_trace(str(recorded)).scan().collect())
+
+
+def test_import_does_not_write_over_its_source(capsys, tmp_path):
+    output = tmp_path / "out.parquet"
+    run(capsys, "import", "corpus:tiny-step", "-o", output)
+    before = output.read_bytes()
+    code, _, err = run(capsys, "import", output, "-o", output)
+    assert (code, "the file being read" in err) == (2, True)
+    assert output.read_bytes() == before
+    code, _, err = run(capsys, "import", output, "-o", tmp_path / "no" / "x.parquet")
+    assert (code, "there is no folder" in err) == (2, True)
+
+
+def test_info_gives_figures(capsys, recorded):
+    code, out, _ = run(capsys, "info", "corpus:steady-200", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["mean_rate_per_s"] == pytest.approx(200, rel=0.05)
+    assert document["output_tokens"]["p99"] == 20
+    code, out, _ = run(capsys, "info", recorded)
+    assert "rows\t2" in out.splitlines()
+
+
+def test_lint_ends_with_2_on_errors_only(capsys, recorded):
+    code, out, _ = run(capsys, "lint", recorded, "--json")
+    document = json.loads(out)
+    assert (code, document["errors"]) == (2, 1)
+    assert document["findings"][0]["code"] == "dropped-bad-timestamp"
+    code, out, _ = run(capsys, "lint", "corpus:tiny-step")
+    assert code == 0
+    assert out.startswith("severity\tcode\tline\tfinding\n")
+
+
+def test_corpus_lists_what_is_bundled(capsys):
+    code, out, _ = run(capsys, "corpus", "--json")
+    assert code == 0
+    assert {made["name"] for made in json.loads(out)["traces"]} == {"reference-burst", "tiny-step", "steady-200"}
+    assert "corpus:tiny-step" in run(capsys, "corpus")[1]
+
+
+@pytest.mark.parametrize("command", ["import", "info", "lint"])
+def test_bad_input_is_one_line_and_exit_code_2(capsys, command, tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n")
+    for arguments in ((path,), (tmp_path / "missing",), (path, "--format", "azrue")):
+        code, out, err = run(capsys, command, *arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith("ramptrace: ")
+        assert err.count("\n") == 1
+
+
+def test_a_terminal_gets_a_drawn_table_and_a_pipe_plain_text():
+    root = Path(ramptrace.__file__).parent
+    command = [sys.executable, "-m", "ramptrace", "trace", "corpus"]
+    environment = {**os.environ, "PYTHONPATH": str(root), "TERM": "xterm", "COLUMNS": "200"}
+    ours, theirs = pty.openpty()
+    subprocess.run(command, stdout=theirs, env=environment, check=True, cwd=root)
+    os.close(theirs)
+    drawn = b""
+    try:
+        while block := os.read(ours, 65536):
+            drawn += block
+    except OSError:
+        pass  # Linux reports the closed side of a terminal as an error
+    os.close(ours)
+    piped = subprocess.run(command, capture_output=True, env=environment, check=True, cwd=root).stdout
+    assert b"\t" not in drawn
+    assert b"corpus:tiny-step" in drawn
+    assert b"corpus:tiny-step\t" in piped
+    assert b"\x1b" not in piped
+
+
+def test_help_imports_nothing_heavy():
+    root = Path(ramptrace.__file__).parent
+    script = "import sys, traces.cli; print([m for m in ('polars', 'dataframely', 'rich') if m in sys.modules])"
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,204 @@
+"""`ramptrace trace`: read, check and describe recorded traffic."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from traces.describe import Description
+    from traces.lint import Finding
+    from traces.readers import ImportReport
+
+_EXIT_FINDINGS = 2
+
+
+@click.group(name="trace")
+def trace() -> None:
+    """Read, check and describe recorded traffic. FILE is a path, or corpus:NAME for a bundled trace."""
+
+
+_file = click.argument("file", metavar="FILE")
+_format = click.option("--format", "fmt", metavar="FORMAT", help="Name the format instead of finding it by content.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@trace.command(name="import")
+@_file
+@_format
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the rows to this Parquet file."
+)
+@_json
+def import_(file: str, fmt: str | None, output: Path | None, as_json: bool) -> None:
+    """Read FILE, account for each of its rows, and write the valid ones with -o."""
+    from traces.errors import BadInputError
+    from traces.readers import open_trace, own
+
+    loaded = open_trace(file, fmt)
+    report = loaded.account()
+    if output is not None:
+        if output.exists() and output.samefile(loaded.path):
+            raise BadInputError(f"{output}: that is the file being read; name another with -o")
+        own.write(output, loaded.scan(), loaded.origin_us)
+        click.echo(f"wrote {report.rows_kept:,} rows to {output}", err=True)
+    document = {
+        "schema": 1,
+        "format": report.format,
+        "rows_read": report.rows_read,
+        "rows_kept": report.rows_kept,
+        "dropped": report.dropped,
+        "first_arrival": report.first_arrival,
+        "last_arrival": report.last_arrival,
+        "input_tokens": report.input_tokens,
+        "output_tokens": report.output_tokens,
+        "sha256": report.sha256,
+        "output": None if output is None else str(output),
+    }
+    if as_json:
+        _print_json(document)
+        return
+    _print_pairs(file, _import_rows(report))
+    if output is None:
+        click.echo("nothing was written; name a Parquet file with -o to keep the rows", err=True)
+
+
+@trace.command()
+@_file
+@_format
+@_json
+def info(file: str, fmt: str | None, as_json: bool) -> None:
+    """Describe FILE: rows, span, rates, burstiness and token lengths."""
+    import msgspec
+
+    from traces.describe import describe
+    from traces.readers import open_trace
+
+    loaded = open_trace(file, fmt)
+    report = loaded.account()
+    described = describe(loaded.scan())
+    if as_json:
+        known = {"format": report.format, "first_arrival": report.first_arrival, "last_arrival": report.last_arrival}
+        _print_json({"schema": 1, **known, "sha256": report.sha256, **msgspec.to_builtins(described)})
+        return
+    _print_pairs(file, _info_rows(report, described))
+
+
+@trace.command()
+@_file
+@_format
+@_json
+def lint(file: str, fmt: str | None, as_json: bool) -> int:
+    """Say what is odd about FILE, before it is replayed. Ends with exit code 2 when there are errors."""
+    import msgspec
+
+    from traces.lint import lint as findings_of
+    from traces.readers import open_trace
+
+    loaded = open_trace(file, fmt)
+    report = loaded.account()
+    findings = findings_of(loaded.scan(), report)
+    errors = sum(finding.severity == "error" for finding in findings)
+    if as_json:
+        counts = {"format": report.format, "rows_read": report.rows_read, "rows_kept": report.rows_kept}
+        _print_json({"schema": 1, **counts, "errors": errors, "findings": msgspec.to_builtins(findings)})
+    else:
+        _print_table(file, ("severity", "code", "line", "finding"), [_finding_row(finding) for finding in findings])
+    return _EXIT_FINDINGS if errors else 0
+
+
+@trace.command()
+@_json
+def corpus(as_json: bool) -> None:
+    """List the bundled traces; use one as corpus:NAME."""
+    import msgspec
+
+    from traces import corpus as bundled
+
+    entries = [bundled.entry(name) for name in bundled.names()]
+    if as_json:
+        _print_json({"schema": 1, "traces": msgspec.to_builtins(entries)})
+        return
+    rows = [(f"corpus:{made.name}", f"{made.rows:,}", f"{made.length_s:g} s", made.title) for made in entries]
+    _print_table("bundled traces", ("name", "rows", "length", "what it is"), rows)
+
+
+def _import_rows(report: ImportReport) -> dict[str, str]:
+    dropped = {
+        f"dropped: {reason.replace('_', ' ')}": f"{count:,} (first in data line {report.examples[reason]:,})"
+        for reason, count in report.dropped.items()
+    }
+    return {
+        "format": report.format,
+        "rows read": f"{report.rows_read:,}",
+        "rows kept": f"{report.rows_kept:,}",
+        **dropped,
+        **_extent_rows(report),
+        "input tokens": f"{report.input_tokens:,}",
+        "output tokens": f"{report.output_tokens:,}",
+        "sha256": report.sha256,
+    }
+
+
+def _info_rows(report: ImportReport, described: Description) -> dict[str, str]:
+    return {
+        "format": report.format,
+        "rows": f"{described.rows:,}",
+        **_extent_rows(report),
+        "mean rate": _figure(described.mean_rate_per_s, "/s"),
+        "peak rate in 1 s": _figure(described.peak_rate_1s_per_s, "/s"),
+        "peak rate in 10 s": _figure(described.peak_rate_10s_per_s, "/s"),
+        "inter-arrival CV": _figure(described.interarrival_cv, ""),
+        "input tokens": _quantiles(described.input_tokens),
+        "output tokens": _quantiles(described.output_tokens),
+    }
+
+
+def _extent_rows(report: ImportReport) -> dict[str, str]:
+    from traces.units import format_duration
+
+    span = {"span": format_duration(report.span_us)}
+    if report.first_arrival is None:
+        return span
+    return {"first arrival": report.first_arrival, "last arrival": str(report.last_arrival), **span}
+
+
+def _figure(value: float | None, unit: str) -> str:
+    return "unknown" if value is None else f"{value:.3g} {unit}".rstrip()
+
+
+def _quantiles(figures: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name} {'unknown' if value is None else f'{value:,.0f}'}" for name, value in figures.items())
+
+
+def _finding_row(finding: Finding) -> tuple[str, str, str, str]:
+    return finding.severity, finding.code, "" if finding.row is None else str(finding.row), finding.message
+
+
+def _print_json(document: Mapping[str, Any]) -> None:
+    click.echo(json.dumps(document, ensure_ascii=False))
+
+
+def _print_pairs(title: str, pairs: Mapping[str, str]) -> None:
+    _print_table(title, ("", ""), list(pairs.items()))
+
+
+def _print_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table: drawn on a terminal, tab-separated when piped."""
+    if not sys.stdout.isatty():
+        lines = ["\t".join(row) for row in ([heads, *rows] if any(heads) else rows)]
+        click.echo("\n".join(lines))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(*heads, title=escape(title), title_justify="left", show_header=any(heads), box=None)
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    Console().print(table)

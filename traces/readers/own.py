@@ -1,0 +1,93 @@
+"""Our own format: a Parquet file with the columns of `traces.schema.Trace`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from traces.errors import BadInputError
+from traces.readers.base import MAX_TOKENS, TRACE_COLUMNS, Batch, classified, reason_of
+from traces.schema import SCHEMA_VERSION
+
+ORIGIN_KEY: Final = "ramptrace.trace_origin_us"
+"""File metadata: the instant (µs since 1970 UTC) of arrival 0, where the source had absolute time."""
+
+_REQUIRED: Final = ("row_id", "arrival_us", "input_tokens", "output_tokens")
+
+name = "own"
+expected = "a Parquet file with the columns of ramptrace's trace table"
+time_text = "microseconds from the trace's start"
+
+
+def sniff(head: bytes) -> bool:
+    """Tell whether the file is Parquet."""
+    return head.startswith(b"PAR1")
+
+
+def check(path: Path, head: bytes) -> None:
+    """Raise `BadInputError` when it is not Parquet, is torn, or lacks columns of a trace."""
+    if not sniff(head):
+        raise BadInputError(f"{path}: not a Parquet file; expected {expected}")
+    try:
+        found = pl.read_parquet_schema(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise BadInputError(f"{path}: not a whole Parquet file; fetch it or write it again") from error
+    missing = [column for column in _REQUIRED if column not in found]
+    if missing:
+        raise BadInputError(
+            f"{path}: not a trace: columns {', '.join(missing)} are missing; found {', '.join(found)}; "
+            f"make one with `ramptrace trace import`"
+        )
+    wrong = [column for column, kind in TRACE_COLUMNS.items() if column in found and found[column] != kind]
+    if wrong:
+        kinds = ", ".join(f"{column} is {found[column]}, expected {TRACE_COLUMNS[column]}" for column in wrong)
+        raise BadInputError(f"{path}: not a trace: {kinds}; make one with `ramptrace trace import`")
+
+
+def origin_us(path: Path) -> int | None:
+    """Return the instant of arrival 0 that the file's metadata states, if any."""
+    stated = pl.read_parquet_metadata(path).get(ORIGIN_KEY)
+    return int(stated) if stated else None
+
+
+def write(path: Path, frame: pl.LazyFrame, origin_us: int | None) -> None:
+    """Write a trace frame atomically and durably, in bounded memory; `origin_us` is the instant of arrival 0."""
+    if not path.parent.is_dir():
+        raise BadInputError(f"{path}: there is no folder {path.parent}; make it, or choose another place")
+    stated = {} if origin_us is None else {ORIGIN_KEY: str(origin_us)}
+    temporary = path.with_name(f".part-{path.name}")
+    try:
+        frame.sink_parquet(
+            temporary,
+            compression="zstd",
+            sync_on_close="all",
+            metadata={"ramptrace.schema_version": SCHEMA_VERSION, **stated},
+            engine="streaming",
+        )
+        temporary.rename(path)
+    except OSError as error:
+        raise BadInputError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def batches(path: Path) -> Iterator[Batch]:
+    """Yield the file's rows, classified. Null lengths are valid: they were not recorded."""
+    tokens = (pl.col("input_tokens"), pl.col("output_tokens"))
+    reason = reason_of(
+        ("malformed_row", pl.col("row_id") < 0),
+        ("missing_field", pl.col("row_id").is_null() | pl.col("arrival_us").is_null()),
+        ("bad_timestamp", pl.col("arrival_us") < 0),
+        ("bad_tokens", pl.any_horizontal(column > MAX_TOKENS for column in tokens)),
+        ("negative_tokens", pl.any_horizontal(column < 0 for column in tokens)),
+    )
+    scanned = pl.scan_parquet(path, schema=TRACE_COLUMNS, missing_columns="insert", extra_columns="ignore")
+    rows = classified(scanned.with_columns(reason))
+    try:
+        for batch in rows.collect_batches(maintain_order=True, engine="streaming"):
+            yield Batch(batch)
+    except pl.exceptions.PolarsError as error:
+        raise BadInputError(f"{path}: damaged Parquet data ({error}); fetch it or write it again") from error
