@@ -137,7 +137,7 @@ class HttpClient:
                 except CutError:
                     if stamps.bytes_received or stamps.status or time.monotonic() - started > _STALE_S:
                         raise
-                    stamps.bytes_sent = 0
+                    stamps.bytes_sent, stamps.sent_us = 0, None
                 else:
                     return
             before = self._now_us()
@@ -152,6 +152,10 @@ class HttpClient:
         for _ in range(count - len(self._idle) - self._opening):
             self._opening += 1
             gevent.spawn(self._open_idle)
+
+    def check(self) -> None:
+        """Open one connection and keep it for use. Raises `ConnectFailedError`."""
+        self._idle.append(self._connect())
 
     def close(self) -> None:
         """Close the idle connections."""

@@ -70,30 +70,6 @@ class Reply:
             self.error_text = text
 
 
-class Body(Decoder, Protocol):
-    """A decoder that is told when the body is over."""
-
-    def close(self) -> None:
-        """Take the end of the body, complete or not."""
-
-
-class Endpoint(Protocol):
-    """One kind of endpoint."""
-
-    kind: str
-    url: str
-    label: str
-
-    def refresh(self) -> None:
-        """Renew what `prepare` needs and may have to be fetched (credentials). Called in a greenlet, ahead of time."""
-
-    def prepare(self, request: PlannedRequest) -> bytes:
-        """Return the whole HTTP request. Called ahead of time in a native thread: no sockets, no greenlets."""
-
-    def open(self, status: int, headers: Headers, reply: Reply) -> Body:
-        """Return the decoder for an answer with this head; it fills in `reply`."""
-
-
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed `http(s)` address."""
 
@@ -112,6 +88,31 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     def origin(self) -> str:
         """Scheme, host and port, for messages."""
         return f"{'https' if self.tls else 'http'}://{self.authority}"
+
+
+class Body(Decoder, Protocol):
+    """A decoder that is told when the body is over."""
+
+    def close(self) -> None:
+        """Take the end of the body, complete or not."""
+
+
+class Endpoint(Protocol):
+    """One kind of endpoint."""
+
+    kind: str
+    url: str
+    label: str
+    target: Target
+
+    def refresh(self) -> None:
+        """Renew what `prepare` needs and may have to be fetched (credentials). Called in a greenlet, ahead of time."""
+
+    def prepare(self, request: PlannedRequest) -> bytes:
+        """Return the whole HTTP request. Called ahead of time in a native thread: no sockets, no greenlets."""
+
+    def open(self, status: int, headers: Headers, reply: Reply) -> Body:
+        """Return the decoder for an answer with this head; it fills in `reply`."""
 
 
 def parse_target(url: str) -> Target:

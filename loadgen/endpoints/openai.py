@@ -37,12 +37,18 @@ class OpenAiEndpoint:
         self.model = section.model
         self._stream = section.stream
         self._seed = seed
+        self.models_path = self.path.removesuffix(_OPERATION) + "/models"
+        self.auth = bearer(section.api_key_env)
         self._headers = {
             "Content-Type": "application/json",
             "Accept": "text/event-stream" if section.stream else "application/json",
             "User-Agent": "ramptrace",
-            **bearer(section.api_key_env),
+            **self.auth,
         }
+
+    def serve(self, model: str) -> None:
+        """Ask for this model from now on."""
+        self.model = self.label = model
 
     def refresh(self) -> None:
         """Nothing to renew."""
