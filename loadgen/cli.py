@@ -44,7 +44,14 @@ def __getattr__(name: str) -> Any:
 @click.option("--no-stream", is_flag=True, help="Ask for whole answers instead of streams.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def replay(
-    scenario: str | None, fmt: str | None, run_dir: str | None, collect: bool | None, no_stream: bool, as_json: bool, **flags: Any
+    scenario: str | None,
+    *,
+    fmt: str | None,
+    run_dir: str | None,
+    collect: bool | None,
+    no_stream: bool,
+    as_json: bool,
+    **flags: Any,
 ) -> int:
     """Replay a trace, headless, and collect scaling events meanwhile.
 

@@ -24,7 +24,7 @@ class ReplayUser(locust.User):  # type: ignore[misc] # untyped base
 
     fixed_count = 1
 
-    @locust.task
+    @locust.task  # type: ignore[untyped-decorator]
     def idle(self) -> None:
         """Wait for the end of the test."""
         gevent.sleep(3600)
@@ -84,7 +84,7 @@ class ReplayHost:
             ended = gevent.spawn(session.load_ended.wait)
             ended.link(lambda _: self._end_test(session))
             self.summary = session.execute()
-        except Exception as error:  # noqa: BLE001 - reported by whoever started the test, with its exit code
+        except Exception as error:
             self.error = error
         finally:
             self._environment.process_exit_code = self.exit_code()

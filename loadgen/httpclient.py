@@ -4,19 +4,24 @@ Why an own one: a first token must not wait for a block to fill, a cut answer mu
 close the loop, and names are resolved once. (gevent resolves even a literal address in its thread pool for each new
 connection, which alone took the p99 lag at 500 streams/s from 1.0 to 2.4 ms.) Parsing is geventhttpclient's C parser.
 
-There are no retries, with one exception that is not one: when a connection that had been *idle* turns out to be closed
-before any response byte, within `_STALE_S` of using it, the request goes out again on a new connection, once. The
-server closed that connection before it read the request; it is how HTTP/1.1 keep-alive ends (RFC 9112, 9.6).
+There are no retries, with one exception that is not one: when a connection that had been *idle* turns out to have been
+closed by the server before it read the request, the request goes out once on a new connection. That is how HTTP/1.1
+keep-alive ends (RFC 9112, 9.6). "Before it read the request" means: no response byte, and either a reset (a closed or
+unread socket answers with one) or an orderly close while the peer has not acknowledged all bytes. An orderly close
+after it acknowledged them means that it had the request, and that is recorded as the failure that it is.
 """
 
 from __future__ import annotations
 
 import _socket
 import errno
+import fcntl
 import os
 import select
 import socket
 import ssl
+import sys
+import termios
 import time
 from collections import deque
 from collections.abc import Callable
@@ -47,7 +52,11 @@ class ConnectFailedError(TransportError):
 
 
 class CutError(TransportError):
-    """The connection ended before the response did."""
+    """The connection ended before the response did; `unread` when the server cannot have read the request."""
+
+    def __init__(self, kind: str, text: str, *, unread: bool = False) -> None:
+        super().__init__(kind, text)
+        self.unread = unread
 
 
 class ProtocolError(TransportError):
@@ -134,8 +143,13 @@ class HttpClient:
                 started = time.monotonic()
                 try:
                     self._converse(idle, wire, stamps, open_decoder)
-                except CutError:
-                    if stamps.bytes_received or stamps.status or time.monotonic() - started > _STALE_S:
+                except CutError as error:
+                    if (
+                        not error.unread
+                        or stamps.bytes_received
+                        or stamps.status
+                        or time.monotonic() - started > _STALE_S
+                    ):
                         raise
                     stamps.bytes_sent, stamps.sent_us = 0, None
                 else:
@@ -183,7 +197,9 @@ class HttpClient:
     def _connect(self) -> Any:
         family, sockaddr = self._address.sockaddrs[self._turn % len(self._address.sockaddrs)]
         self._turn += 1
-        limit = gevent.Timeout(self._connect_timeout_s, ConnectFailedError("connect_timeout", "connecting took too long"))
+        limit = gevent.Timeout(
+            self._connect_timeout_s, ConnectFailedError("connect_timeout", "connecting took too long")
+        )
         limit.start()
         raw = _socket.socket(family, _socket.SOCK_STREAM)
         sock: Any = raw
@@ -221,7 +237,7 @@ class HttpClient:
             try:
                 sock.sendall(wire)
             except OSError as error:
-                raise CutError("closed_while_sending", error.strerror or "closed") from None
+                raise CutError("closed_while_sending", error.strerror or "closed", unread=True) from None
             stamps.bytes_sent = len(wire)
             reusable = self._receive(sock, stamps, open_decoder)
         finally:
@@ -238,14 +254,14 @@ class HttpClient:
             try:
                 data = sock.recv(_RECV_BYTES)
             except OSError as error:
-                raise CutError(_cut_kind(parser), error.strerror or "reset") from None
+                raise CutError(_cut_kind(parser), error.strerror or "reset", unread=True) from None
             at_us = self._now_us()
             try:
                 parser.feed(data)
             except HTTPParseError as error:
                 if data:
                     raise ProtocolError("bad_http", "the answer is not HTTP/1.1") from error
-                raise CutError(_cut_kind(parser), "closed by the server") from None
+                raise self._closed(sock, parser) from None
             if decoder is None and parser.has_final_head:
                 stamps.headers_us = at_us
                 stamps.status = parser.get_code()
@@ -258,7 +274,11 @@ class HttpClient:
             if parser.message_complete and parser.has_final_head:
                 return bool(data) and not parser.should_close()
             if not data:
-                raise CutError(_cut_kind(parser), "closed by the server")
+                raise self._closed(sock, parser)
+
+    @staticmethod
+    def _closed(sock: Any, parser: _Parser) -> CutError:
+        return CutError(_cut_kind(parser), "closed by the server", unread=_unacknowledged_bytes(sock) > 0)
 
 
 def _wait_writable(fileno: int) -> None:
@@ -268,6 +288,15 @@ def _wait_writable(fileno: int) -> None:
         hub.wait(watcher)
     finally:
         watcher.close()
+
+
+def _unacknowledged_bytes(sock: Any) -> int:
+    """Return how many bytes the peer's kernel has not acknowledged; 0 where the system does not tell."""
+    try:
+        answer = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+    except OSError:
+        return 0
+    return int.from_bytes(answer, sys.byteorder)
 
 
 def _cut_kind(parser: _Parser) -> str:

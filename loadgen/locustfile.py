@@ -41,7 +41,7 @@ _TEXT_OPTIONS = {
 }
 
 
-@events.init_command_line_parser.add_listener
+@events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
 def _add_options(parser: Any) -> None:
     group = parser.add_argument_group("ramptrace", "What to replay, and where to send it")
     for name, text in _TEXT_OPTIONS.items():
@@ -50,7 +50,7 @@ def _add_options(parser: Any) -> None:
     group.add_argument("--seed", type=int, default=0, help="Seed of the prompt texts")
 
 
-@events.init.add_listener
+@events.init.add_listener  # type: ignore[untyped-decorator]
 def _attach(environment: Environment, runner: Any, **_: Any) -> None:
     if not isinstance(runner, LocalRunner):
         logger.error(
@@ -80,7 +80,5 @@ def _session(environment: Environment, on_request: Callable[[RequestRow], None])
     options = environment.parsed_options
     given = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) or None for name in _TEXT_OPTIONS}
     path, run_dir = given.pop("scenario"), given.pop("run_dir")
-    scenario = resolve_scenario(
-        path, **given, max_in_flight=options.max_in_flight or None, seed=options.seed or None
-    )
+    scenario = resolve_scenario(path, **given, max_in_flight=options.max_in_flight or None, seed=options.seed or None)
     return ReplaySession(scenario, run_path=Path(run_dir) if run_dir else None, on_request=on_request)

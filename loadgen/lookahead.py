@@ -12,6 +12,7 @@ import gevent.event
 import polars as pl
 
 from loadgen.endpoints.base import Endpoint
+from loadgen.native import in_thread
 from loadgen.plan import PlannedRequest, plan_rows
 from loadgen.scenario import ReplaySection
 
@@ -41,7 +42,7 @@ class Plan:
 
     def batches(self, start: int = 0) -> Iterator[list[PlannedRequest]]:
         """Yield planned requests from the row at position `start` on. Reads in the hub's native thread pool."""
-        while batch := gevent.get_hub().threadpool.apply(self._read, (start,)):
+        while batch := in_thread(self._read, start):
             yield batch
             start += len(batch)
 
@@ -103,14 +104,13 @@ class LookAhead:
         return count
 
     def _fill(self) -> None:
-        pool = gevent.get_hub().threadpool
         for batch in self._plan.batches():
             self._endpoint.refresh()
             for start in range(0, len(batch), _SLICE_ROWS):
                 piece = batch[start : start + _SLICE_ROWS]
                 while self._bytes > _MAX_BYTES or piece[0].due_us > self._elapsed_us() + HORIZON_US:
                     gevent.sleep(_CHECK_S)
-                prepared = pool.apply(_prepare, (self._endpoint, piece))
+                prepared = in_thread(_prepare, self._endpoint, piece)
                 self._queue.extend(prepared)
                 self._bytes += sum(len(item.wire) for item in prepared)
                 self._changed.set()

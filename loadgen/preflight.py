@@ -11,7 +11,15 @@ import gevent.socket
 import msgspec
 
 from loadgen.endpoints.base import Target, parse_target
-from loadgen.httpclient import Address, ConnectFailedError, DeadlineError, HttpClient, Stamps, TransportError, tls_context
+from loadgen.httpclient import (
+    Address,
+    ConnectFailedError,
+    DeadlineError,
+    HttpClient,
+    Stamps,
+    TransportError,
+    tls_context,
+)
 from traces.clock import EndpointClock
 from traces.errors import UnreachableError
 
@@ -21,7 +29,7 @@ _DEADLINE_S = 10.0
 _HELP = {
     "refused": "is the server running, and is the port right?",
     "connect_timeout": "is the address right, and does a firewall let it through?",
-    "tls_verification": "the certificate does not prove the host's name; trust its authority, or set verify_tls = false",
+    "tls_verification": "the certificate does not prove the host's name; trust its authority or set verify_tls = false",
     "tls": "does the port speak TLS?",
 }
 
@@ -119,7 +127,9 @@ def find_emulator(
     clock = read_clock(other, address, now_us)
     other.close()
     if clock is None:
-        raise UnreachableError(f"{address.origin}: no emulator answers at {CLOCK_PATH}; start one with `ramptrace emulate`")
+        raise UnreachableError(
+            f"{address.origin}: no emulator answers at {CLOCK_PATH}; start one with `ramptrace emulate`"
+        )
     return clock
 
 

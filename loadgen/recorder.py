@@ -12,6 +12,7 @@ import gevent
 import gevent.lock
 import msgspec
 
+from loadgen.native import in_thread
 from traces.run import RunDir, ShardWriter
 
 _FINAL_ATTEMPTS = 3
@@ -117,7 +118,7 @@ class Recorder:
         if not rows:
             return []
         try:
-            gevent.get_hub().threadpool.apply(_write_shard, (writer, rows, kind))
+            in_thread(_write_shard, writer, rows, kind)
         except OSError as error:
             self.failure = error.strerror or type(error).__name__
             return rows

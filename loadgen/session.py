@@ -23,6 +23,7 @@ from loadgen.dispatcher import Dispatcher, HubProbe
 from loadgen.endpoints.base import Endpoint
 from loadgen.httpclient import HttpClient
 from loadgen.lookahead import LookAhead, Plan
+from loadgen.native import in_thread
 from loadgen.plan import due_offset_us
 from loadgen.preflight import find_emulator, get_json, reach
 from loadgen.recorder import Recorder, RequestRow, SampleRow
@@ -65,7 +66,11 @@ class ReplaySession:
     """Prepares and executes one replay. `on_request` gets each finished row of a request that was attempted."""
 
     def __init__(
-        self, scenario: Scenario, *, run_path: Path | None = None, on_request: Callable[[RequestRow], None] | None = None
+        self,
+        scenario: Scenario,
+        *,
+        run_path: Path | None = None,
+        on_request: Callable[[RequestRow], None] | None = None,
     ) -> None:
         self.scenario = scenario
         self.clock = ClientClock()
@@ -78,7 +83,7 @@ class ReplaySession:
         self._abandoned = gevent.event.Event()
         self._companion: Companion | None = None
         self._probe = HubProbe(self.clock.now_us)
-        self._endpoint: Any
+        self._endpoint: Endpoint
         self._client: HttpClient
         self._recorder: Recorder
         self._dispatcher: Dispatcher | None = None
@@ -100,7 +105,7 @@ class ReplaySession:
     @property
     def interrupted(self) -> bool:
         """Whether `stop` was called."""
-        return self._stopped.is_set()
+        return bool(self._stopped.is_set())
 
     def stop(self) -> None:
         """Send no more. Answers under way get `STOP_GRACE_S`; a second call ends them, and the collector, at once."""
@@ -116,7 +121,7 @@ class ReplaySession:
         Raises `BadInputError` or `UnreachableError` before anything is written.
         """
         scenario, now_us = self.scenario, self.clock.now_us
-        frame, used = _in_thread(_cut_trace, scenario)
+        frame, used = in_thread(_cut_trace, scenario)
         self._endpoint = make_endpoint(scenario.target, seed=scenario.replay.seed)
         target = self._endpoint.target
         self._client = reach(
@@ -132,7 +137,7 @@ class ReplaySession:
             raise StoppedError("interrupted before anything was sent; no run was made")
         self.run = self._create_run(used, clock)
         self._planned = used.rows or 0
-        last_arrival_us: int = _in_thread(_write_trace, frame, self.run.path)
+        last_arrival_us: int = in_thread(_write_trace, frame, self.run.path)
         self._last_due_us = due_offset_us(last_arrival_us, self.manifest.time_scale)
         self._recorder = Recorder(self.run, flush_s=scenario.replay.flush_us / 1e6)
         if scenario.collect is not None:
@@ -153,7 +158,7 @@ class ReplaySession:
             sampler = gevent.spawn(self._sample)
             try:
                 self._send_all(time_scale)
-            except Exception as error:  # noqa: BLE001 - what was recorded must be closed properly before it is raised
+            except Exception as error:
                 failure = error
             sampler.kill()
             self._probe.stop()
@@ -262,7 +267,7 @@ class ReplaySession:
         manifest.finished_us = self.clock.now_us()
         connect_us = self._sender.connect.quantile_us(0.99) if self._sender else None
         requests = self.run.scan("requests")
-        found = _in_thread(
+        found = in_thread(
             lambda: fidelity(
                 requests,
                 t0_us=self._t0_us,
@@ -278,11 +283,11 @@ class ReplaySession:
             "emulated": manifest.emulated,
             "condition": manifest.condition,
             "verdict": manifest.verdict,
-            "requests": _in_thread(counts, requests),
-            "latency_ms": _in_thread(latencies_ms, requests, time_scale),
+            "requests": in_thread(counts, requests),
+            "latency_ms": in_thread(latencies_ms, requests, time_scale),
         }
         if self._planned <= _COMPACT_ROWS:
-            _in_thread(self.run.compact, "requests")
+            in_thread(self.run.compact, "requests")
         self.run.write_manifest(manifest)
         self.load_ended.set()
         if self._companion is not None and self.scenario.collect is not None:
@@ -300,8 +305,10 @@ class ReplaySession:
 
     def _name_model(self) -> None:
         """Ask an OpenAI-compatible server which model it serves, when nobody said."""
+        from loadgen.endpoints.openai import OpenAiEndpoint
+
         endpoint = self._endpoint
-        if endpoint.kind != "openai" or endpoint.model is not None:
+        if not isinstance(endpoint, OpenAiEndpoint) or endpoint.model is not None:
             return
         document = get_json(self._client, endpoint.target, endpoint.models_path, endpoint.auth)
         try:
@@ -328,7 +335,7 @@ class ReplaySession:
         return RunDir.create(path, self.manifest)
 
 
-def make_endpoint(section: TargetSection, *, seed: int) -> Any:
+def make_endpoint(section: TargetSection, *, seed: int) -> Endpoint:
     """Return the adapter for the kind of endpoint that a scenario names."""
     if section.kind == "sagemaker":
         from loadgen.endpoints.sagemaker import SageMakerEndpoint
@@ -341,11 +348,6 @@ def make_endpoint(section: TargetSection, *, seed: int) -> Any:
     from loadgen.endpoints.openai import OpenAiEndpoint
 
     return OpenAiEndpoint(section, seed=seed)
-
-
-def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a function in the hub's native thread pool: polars in a greenlet would stall all others."""
-    return gevent.get_hub().threadpool.apply(function, arguments)
 
 
 def _cut_trace(scenario: Scenario) -> tuple[pl.LazyFrame, TraceUsed]:

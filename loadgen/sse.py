@@ -26,10 +26,10 @@ class SseOverflowError(ValueError):
 
 
 class SseSplitter:
-    """Splits a byte stream into events, incrementally.
+    r"""Splits a byte stream into events, incrementally.
 
     >>> splitter = SseSplitter()
-    >>> splitter.feed(b"data: a"), splitter.feed(b"b\\r"), splitter.feed(b"\\n\\r\\ndata: [DONE]\\n")
+    >>> splitter.feed(b"data: a"), splitter.feed(b"b\r"), splitter.feed(b"\n\r\ndata: [DONE]\n")
     ([], [], [SseEvent(name=b'', data=b'ab')])
     >>> splitter.close()
     [SseEvent(name=b'', data=b'[DONE]')]

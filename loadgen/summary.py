@@ -87,11 +87,15 @@ def _worst_second(requests: pl.LazyFrame, t0_us: int) -> tuple[int | None, int]:
 
     def per_second(column: str) -> pl.LazyFrame:
         second = (pl.col(column).dt.epoch("us") - t0_us) // 1_000_000
-        return requests.filter(pl.col(column).is_not_null()).group_by(second.alias("second")).agg(pl.len().alias(column))
+        return (
+            requests.filter(pl.col(column).is_not_null()).group_by(second.alias("second")).agg(pl.len().alias(column))
+        )
 
     joined = per_second("due").join(per_second("sent"), on="second", how="full", coalesce=True)
     difference = pl.col("due").fill_null(0).cast(pl.Int64) - pl.col("sent").fill_null(0).cast(pl.Int64)
-    ordered = joined.select("second", difference.abs().alias("error")).sort(["error", "second"], descending=[True, False])
+    ordered = joined.select("second", difference.abs().alias("error")).sort(
+        ["error", "second"], descending=[True, False]
+    )
     top = ordered.head(1).collect()
     return (None, 0) if top.is_empty() else (int(top["second"][0]), int(top["error"][0]))
 

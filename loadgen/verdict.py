@@ -73,7 +73,8 @@ def _judge_lag(p99_ms: float | None, fidelity: Fidelity, limits: VerdictSection)
     limit = limits.invalid_lag_p99_ms if invalid else limits.degraded_lag_p99_ms
     return (
         INVALID if invalid else DEGRADED,
-        f"99 % of requests were sent at most {p99_ms:.1f} ms late, the limit is {limit:g} ms; {_remedy(p99_ms, fidelity)}",
+        f"99 % of requests were sent at most {p99_ms:.1f} ms late, the limit is {limit:g} ms; "
+        + _remedy(p99_ms, fidelity),
     )
 
 

@@ -126,8 +126,7 @@ class ChatStream:
                 reply.finished = True
             delta = choice.delta
             if choice.text or (
-                delta
-                and (delta.content or delta.tool_calls or delta.function_call or delta.refusal or delta.audio)
+                delta and (delta.content or delta.tool_calls or delta.function_call or delta.refusal or delta.audio)
             ):
                 generated = visible = True
             elif delta and (delta.reasoning_content or delta.reasoning):

@@ -124,6 +124,8 @@ class FramedStream:
 
 
 def _address(session: Any, region: str) -> str:
-    client = session.create_client("sagemaker-runtime", region_name=region, config=Config(retries={"total_max_attempts": 1}))
+    client = session.create_client(
+        "sagemaker-runtime", region_name=region, config=Config(retries={"total_max_attempts": 1})
+    )
     address: str = client.meta.endpoint_url
     return address

@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 import time
+from pathlib import Path
 
 
 def chunk(delta: dict, finish: str | None = None, **more: object) -> bytes:
@@ -100,14 +101,11 @@ async def stream(behaviour: str, asked: dict, writer: asyncio.StreamWriter) -> b
 
 
 async def main() -> None:
-    with open(sys.argv[1], "a") as log:
+    with Path(sys.argv[1]).open("a") as log:
         server = await asyncio.start_server(lambda r, w: serve(r, w, log), "127.0.0.1", 0, backlog=4096)
         print(server.sockets[0].getsockname()[1], flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
 if __name__ == "__main__":
-    try:
-        asyncio.run(main())
-    except KeyboardInterrupt:
-        pass
+    asyncio.run(main())
