@@ -33,15 +33,19 @@ class ReplayUser(locust.User):  # type: ignore[misc] # untyped base
 class ReplayHost:
     """Runs a new session for each test that a Locust environment starts.
 
-    `make_session` is called with what it should do with each finished request. `outcome` holds, after a test, its
-    summary or the error that ended it.
+    `make_session` is called with what it should do with each finished request. After a test `summary` holds
+    its result, or `error` what ended it; then `on_end` is called with the host.
     """
 
     def __init__(
-        self, environment: Environment, make_session: Callable[[Callable[[RequestRow], None]], ReplaySession]
+        self,
+        environment: Environment,
+        make_session: Callable[[Callable[[RequestRow], None]], ReplaySession],
+        on_end: Callable[[ReplayHost], None] | None = None,
     ) -> None:
         self._environment = environment
         self._make_session = make_session
+        self._on_end = on_end
         self._greenlets: list[gevent.Greenlet] = []
         self.session: ReplaySession | None = None
         self.summary: dict[str, Any] | None = None
@@ -90,6 +94,8 @@ class ReplayHost:
             self._environment.process_exit_code = self.exit_code()
             if session is not None:
                 session.load_ended.set()
+            if self._on_end is not None:
+                self._on_end(self)
             self._end_test(session)
 
     def _end_test(self, session: ReplaySession | None) -> None:

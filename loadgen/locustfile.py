@@ -62,9 +62,7 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
     def make_session(on_request: Callable[[RequestRow], None]) -> ReplaySession:
         return _session(environment, on_request)
 
-    host = ReplayHost(environment, make_session)
-
-    def report(**_: Any) -> None:
+    def report(host: ReplayHost) -> None:
         if isinstance(host.error, RamptraceError):
             logger.error("%s", host.error)
         elif host.error is not None:
@@ -73,7 +71,7 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
             verdict = host.summary["verdict"]
             logger.info("%s: %s %s", host.summary["run"], verdict["status"], "; ".join(verdict["reasons"]))
 
-    environment.events.test_stop.add_listener(report)
+    ReplayHost(environment, make_session, on_end=report)
 
 
 def _session(environment: Environment, on_request: Callable[[RequestRow], None]) -> ReplaySession:

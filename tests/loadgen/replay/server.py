@@ -49,6 +49,9 @@ async def answer(method: str, path: str, body: bytes, writer: asyncio.StreamWrit
         return True
     if behaviour == "closed":
         return False
+    if behaviour == "garbage":
+        writer.write(b"SECRET this is not HTTP\r\n\r\n")
+        return False
     if behaviour == "hang":
         await asyncio.sleep(3600)
     if not asked.get("stream"):
