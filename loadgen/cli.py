@@ -1,0 +1,144 @@
+"""The commands that touch the world: `replay`, and, each from its own part, `collect` and `emulate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from loadgen.host import ReplayHost
+    from loadgen.scenario import Scenario
+
+_ELSEWHERE = {"collect": "loadgen.collect.cli", "emulate": "loadgen.emulator.cli"}
+
+
+def __getattr__(name: str) -> Any:
+    """Return a command that lives in a part of its own, imported when it is used."""
+    if name not in _ELSEWHERE:
+        raise AttributeError(name)
+    from importlib import import_module
+
+    return getattr(import_module(_ELSEWHERE[name]), name)
+
+
+@click.command()
+@click.argument("scenario", required=False, type=click.Path(dir_okay=False))
+@click.option("--trace", metavar="FILE", help="Trace to replay: a file, or corpus:NAME.")
+@click.option("--format", "fmt", metavar="NAME", help="Trace format, where it cannot be told from the content.")
+@click.option("--window", metavar="START..END", help="Part of the trace, such as 0s..180s.")
+@click.option("--target", metavar="URL", help="Address of the server.")
+@click.option("--kind", type=click.Choice(["openai", "sagemaker", "http"]), help="Kind of endpoint.")
+@click.option("--model", metavar="NAME", help="Model to ask for; without it, what the server says it serves.")
+@click.option("--endpoint-name", metavar="NAME", help="SageMaker endpoint.")
+@click.option("--region", metavar="NAME", help="AWS region.")
+@click.option("--emulator", metavar="URL", help="Emulator whose clock the run uses; found by itself on loopback.")
+@click.option("--run-dir", metavar="DIR", help="Directory for this run  [default: runs/<time>-<name>]")
+@click.option("--condition", metavar="TEXT", help="What is varied, for a comparison.")
+@click.option("--collect/--no-collect", default=None, help="Collect scaling events meanwhile, or not.")
+@click.option("--max-in-flight", type=click.IntRange(min=0), help="Cap on requests in flight; 0 is no cap.")
+@click.option("--seed", type=int, help="Seed of the prompt texts.")
+@click.option("--no-stream", is_flag=True, help="Ask for whole answers instead of streams.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def replay(
+    scenario: str | None,
+    *,
+    fmt: str | None,
+    run_dir: str | None,
+    collect: bool | None,
+    no_stream: bool,
+    as_json: bool,
+    **flags: Any,
+) -> int:
+    """Replay a trace, headless, and collect scaling events meanwhile.
+
+    Each request is sent at its recorded arrival, whatever the server does. Ctrl-C stops sending and keeps the data;
+    answers under way get ten seconds more, a second Ctrl-C ends them at once.
+
+    Exit codes: 0 ok, 2 bad input, 4 target unreachable, 5 the schedule was not held (verdict INVALID), 130 interrupted.
+    """
+    import locust  # noqa: F401 - first: it patches ssl, which botocore must not have imported before
+
+    from loadgen.options import resolve_scenario
+
+    resolved = resolve_scenario(scenario, collect=collect, format=fmt, stream=False if no_stream else None, **flags)
+    host = _run_headless(resolved, Path(run_dir) if run_dir else None)
+    if host.error is not None:
+        raise host.error
+    if host.summary is not None:
+        click.echo(json.dumps(host.summary) if as_json else _as_text(host.summary))
+    return host.exit_code()
+
+
+def _run_headless(scenario: Scenario, run_path: Path | None) -> ReplayHost:
+    """Run one replay in a Locust environment of this process and return its host, finished."""
+    import signal
+
+    import gevent
+    from locust.env import Environment
+
+    from loadgen.host import ReplayHost, ReplayUser
+    from loadgen.session import ReplaySession
+
+    environment = Environment(user_classes=[ReplayUser])
+    runner = environment.create_local_runner()
+    host = ReplayHost(environment, lambda record: ReplaySession(scenario, run_path=run_path, on_request=record))
+    handlers = [gevent.signal_handler(number, host.stop) for number in (signal.SIGINT, signal.SIGTERM)]
+    progress = gevent.spawn(_show_progress, host) if sys.stderr.isatty() else None
+    try:
+        runner.start(1, spawn_rate=1)
+        runner.spawning_greenlet.join()
+        host.join()
+    finally:
+        if progress is not None:
+            progress.kill()
+            click.echo("", err=True)
+        runner.quit()
+        for handler in handlers:
+            handler.cancel()
+    return host
+
+
+def _show_progress(host: ReplayHost) -> None:
+    import gevent
+
+    from traces.units import format_duration
+
+    before = 0
+    while True:
+        gevent.sleep(1.0)
+        if host.session is None:
+            continue
+        now = host.session.progress()
+        lag = "-" if now.lag_p99_us is None else format_duration(now.lag_p99_us)
+        left = format_duration(max(0, now.length_us - now.elapsed_us))
+        line = (
+            f"\r{now.started}/{now.planned} sent  {now.started - before}/s  {now.in_flight} in flight  "
+            f"lag p99 {lag}  {left} left"
+        )
+        before = now.started
+        click.echo(line.ljust(100), err=True, nl=False)
+
+
+def _as_text(summary: dict[str, Any]) -> str:
+    verdict, requests = summary["verdict"], summary["requests"]
+    lines = [
+        f"run       {summary['run']}" + ("  (emulated)" if summary["emulated"] else ""),
+        f"verdict   {verdict['status']}" + "".join(f"\n          {reason}" for reason in verdict["reasons"]),
+        f"lag       {_quantiles(verdict, 'lag_p50_ms', 'lag_p99_ms', 'lag_max_ms')} ms (p50, p99, max)",
+        f"requests  {requests['planned']} planned, {requests['sent']} sent, {requests['ok']} ok"
+        + "".join(f", {count} {kind}" for kind, count in requests["failed"].items())
+        + "".join(f", {count} not sent ({reason})" for reason, count in requests["not_sent"].items()),
+        "latency of the successful, ms" + f"{'p50':>24}{'p95':>12}{'p99':>12}",
+    ]
+    for name, row in summary["latency_ms"].items():
+        values = "".join(f"{'-' if row[q] is None else format(row[q], '.1f'):>12}" for q in ("p50", "p95", "p99"))
+        lines.append(f"  {name.replace('_', ' '):<39}{values}")
+    return "\n".join(lines)
+
+
+def _quantiles(verdict: dict[str, Any], *names: str) -> str:
+    return " / ".join("-" if verdict[name] is None else f"{verdict[name]:.2f}" for name in names)

@@ -1,0 +1,167 @@
+"""What all endpoint adapters share: the port, addresses, and the reply that decoding fills in."""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from loadgen.httpclient import Decoder
+from loadgen.plan import PlannedRequest
+from traces.errors import BadInputError
+
+_SAFE_WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+
+
+class Headers(Protocol):
+    """Response headers by case-insensitive name (a repeated one is a list)."""
+
+    def get(self, key: str, default: str | None = None) -> str | list[str] | None:
+        """Return a header's value."""
+
+
+class Reply:
+    """What one answer told, filled in as it arrives. Instants are client µs; `None` is not observed."""
+
+    __slots__ = (
+        "chunks",
+        "error_kind",
+        "error_text",
+        "finished",
+        "first_token_us",
+        "first_visible_us",
+        "input_tokens",
+        "last_token_us",
+        "max_gap_us",
+        "output_tokens",
+        "unit_id",
+    )
+
+    def __init__(self) -> None:
+        self.first_token_us: int | None = None
+        self.first_visible_us: int | None = None
+        self.last_token_us: int | None = None
+        self.max_gap_us: int | None = None
+        self.chunks: int | None = None
+        self.input_tokens: int | None = None
+        self.output_tokens: int | None = None
+        self.finished = False
+        self.error_kind: str | None = None
+        self.error_text: str | None = None
+        self.unit_id: str | None = None
+
+    def token(self, at_us: int, *, visible: bool) -> None:
+        """Note a stream event that carried generated content."""
+        if self.last_token_us is not None:
+            self.max_gap_us = max(self.max_gap_us or 0, at_us - self.last_token_us)
+        if self.first_token_us is None:
+            self.first_token_us = at_us
+        if visible and self.first_visible_us is None:
+            self.first_visible_us = at_us
+        self.last_token_us = at_us
+        self.chunks = (self.chunks or 0) + 1
+
+    def fail(self, kind: str, text: str | None = None) -> None:
+        """Note that the answer reports a failure; the first one holds."""
+        if self.error_kind is None:
+            self.error_kind = kind
+            self.error_text = text
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A parsed `http(s)` address."""
+
+    tls: bool
+    host: str
+    port: int
+    path: str
+
+    @property
+    def authority(self) -> str:
+        """The Host header's value: the default port is left out."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port, for messages."""
+        return f"{'https' if self.tls else 'http'}://{self.authority}"
+
+
+class Body(Decoder, Protocol):
+    """A decoder that is told when the body is over."""
+
+    def close(self) -> None:
+        """Take the end of the body, complete or not."""
+
+
+class Endpoint(Protocol):
+    """One kind of endpoint."""
+
+    kind: str
+    url: str
+    label: str
+    target: Target
+
+    def refresh(self) -> None:
+        """Renew what `prepare` needs and may have to be fetched (credentials). Called in a greenlet, ahead of time."""
+
+    def prepare(self, request: PlannedRequest) -> bytes:
+        """Return the whole HTTP request. Called ahead of time in a native thread: no sockets, no greenlets."""
+
+    def open(self, status: int, headers: Headers, reply: Reply) -> Body:
+        """Return the decoder for an answer with this head; it fills in `reply`."""
+
+
+def parse_target(url: str) -> Target:
+    """Return the parts of a target's address.
+
+    >>> parse_target("https://example.test/base/").path, parse_target("http://[::1]:8000").authority
+    ('/base', '[::1]:8000')
+    """
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port
+    except ValueError as error:
+        raise BadInputError(f'target "{_without_userinfo(url)}": {error}; expected http://HOST:PORT') from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise BadInputError(f'target "{_without_userinfo(url)}": expected http://HOST:PORT or https://HOST')
+    if parts.username or parts.password:
+        raise BadInputError(
+            f'target "{_without_userinfo(url)}": credentials do not belong in an address; '
+            "put a bearer token in an environment variable and name it with target.api_key_env"
+        )
+    path = parts.path.rstrip("/") + (f"?{parts.query}" if parts.query else "")
+    if not path.isascii() or any(c.isspace() for c in path):
+        raise BadInputError(f'target "{url}": the path must be percent-encoded')
+    tls = parts.scheme == "https"
+    return Target(tls=tls, host=parts.hostname, port=port or (443 if tls else 80), path=path)
+
+
+def _without_userinfo(url: str) -> str:
+    scheme, separator, rest = url.rpartition("://")
+    return scheme + separator + rest.rpartition("@")[2]
+
+
+def http_request(target: Target, path: str, body: bytes, headers: dict[str, str]) -> bytes:
+    """Return a POST request's bytes: head and body. Answers are asked for unencoded, so that bytes are tokens."""
+    lines = [f"POST {path} HTTP/1.1", f"Host: {target.authority}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    lines += ["Accept-Encoding: identity", f"Content-Length: {len(body)}", "", ""]
+    return "\r\n".join(lines).encode("latin-1") + body
+
+
+def header_text(headers: Headers, name: str) -> str | None:
+    """Return a header's single value, or `None`."""
+    value = headers.get(name)
+    return value if isinstance(value, str) else None
+
+
+def safe_word(value: object) -> str | None:
+    """Return a machine-readable word (an error type, an instance id) if `value` is one.
+
+    Anything longer or with other characters could carry a prompt, and is dropped.
+    """
+    return value if isinstance(value, str) and _SAFE_WORD.fullmatch(value) else None

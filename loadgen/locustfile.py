@@ -1,0 +1,82 @@
+"""The replay as a locustfile: `locust -f "$(python -c 'import loadgen.locustfile as m; print(m.__file__)')"`.
+
+Works headless (`--headless --trace FILE --target URL`) and with the web UI, whose start form shows the same options.
+The exit code is the run's verdict, as with `ramptrace replay`: a failed request is a result, not an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from locust import events
+from locust.env import Environment
+from locust.runners import LocalRunner
+
+from loadgen.host import ReplayHost, ReplayUser
+from loadgen.options import resolve_scenario
+from loadgen.recorder import RequestRow
+from loadgen.session import ReplaySession
+from traces.errors import RamptraceError
+
+__all__ = ["ReplayUser"]
+
+logger = logging.getLogger("ramptrace")
+
+_TEXT_OPTIONS = {
+    "scenario": "Scenario file (TOML); the options below win over it",
+    "trace": "Trace file, or corpus:NAME",
+    "format": "Trace format, where it cannot be told from the content",
+    "window": "Part of the trace, such as 0s..180s",
+    "target": "Address of the server",
+    "kind": "Kind of endpoint: openai, sagemaker or http",
+    "model": "Model to ask for",
+    "endpoint-name": "SageMaker endpoint",
+    "region": "AWS region",
+    "emulator": "Address of the emulator whose clock is to be used",
+    "condition": "What is varied, for a comparison",
+    "run-dir": "Directory of the run; the form's second run needs another one",
+}
+
+
+@events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
+def _add_options(parser: Any) -> None:
+    group = parser.add_argument_group("ramptrace", "What to replay, and where to send it")
+    for name, text in _TEXT_OPTIONS.items():
+        group.add_argument(f"--{name}", default="", help=text, env_var=f"RAMPTRACE_{name.upper().replace('-', '_')}")
+    group.add_argument("--max-in-flight", type=int, default=0, help="Cap on requests in flight; 0 is no cap")
+    group.add_argument("--seed", type=int, default=0, help="Seed of the prompt texts")
+
+
+@events.init.add_listener  # type: ignore[untyped-decorator]
+def _attach(environment: Environment, runner: Any, **_: Any) -> None:
+    if not isinstance(runner, LocalRunner):
+        logger.error(
+            "ramptrace replays a trace from one process: with --master, --worker or --processes each worker would "
+            "send the whole trace. Leave those options out."
+        )
+        raise SystemExit(2)
+
+    def make_session(on_request: Callable[[RequestRow], None]) -> ReplaySession:
+        return _session(environment, on_request)
+
+    def report(host: ReplayHost) -> None:
+        if isinstance(host.error, RamptraceError):
+            logger.error("%s", host.error)
+        elif host.error is not None:
+            logger.error("the replay failed", exc_info=host.error)
+        elif host.summary is not None:
+            verdict = host.summary["verdict"]
+            logger.info("%s: %s %s", host.summary["run"], verdict["status"], "; ".join(verdict["reasons"]))
+
+    ReplayHost(environment, make_session, on_end=report)
+
+
+def _session(environment: Environment, on_request: Callable[[RequestRow], None]) -> ReplaySession:
+    options = environment.parsed_options
+    given = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) or None for name in _TEXT_OPTIONS}
+    path, run_dir = given.pop("scenario"), given.pop("run_dir")
+    scenario = resolve_scenario(path, **given, max_in_flight=options.max_in_flight or None, seed=options.seed or None)
+    return ReplaySession(scenario, run_path=Path(run_dir) if run_dir else None, on_request=on_request)

@@ -1,0 +1,120 @@
+"""One request from its due instant to its row in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gevent
+
+from loadgen.endpoints.base import Body, Endpoint, Headers, Reply
+from loadgen.histogram import Histogram
+from loadgen.httpclient import ConnectFailedError, DeadlineError, HttpClient, Stamps, TransportError
+from loadgen.lookahead import Prepared
+from loadgen.plan import PlannedRequest
+from loadgen.recorder import RequestRow
+
+_TEXT_CHARACTERS = 300
+
+
+class CancelledError(gevent.GreenletExit):  # type: ignore[misc] # untyped base
+    """Thrown into a request in flight to end it; its argument is the reason that is recorded."""
+
+
+class Sender:
+    """Sends prepared requests and hands a finished row of each to `record`, exactly once."""
+
+    def __init__(
+        self,
+        client: HttpClient,
+        endpoint: Endpoint,
+        *,
+        now_us: Callable[[], int],
+        t0_us: int,
+        timeout_s: float,
+        record: Callable[[RequestRow], None],
+    ) -> None:
+        self._client = client
+        self._endpoint = endpoint
+        self._now_us = now_us
+        self._t0_us = t0_us
+        self._timeout_s = timeout_s
+        self._record = record
+        self.in_flight = 0
+        self.lag = Histogram()
+        self.connect = Histogram()
+
+    def send(self, item: Prepared) -> None:
+        """Send one request and record how it ended. Never raises for what a server or a network does."""
+        row = planned_row(item.request, self._t0_us, self._endpoint.kind)
+        stamps, reply = Stamps(), Reply()
+        body: Body | None = None
+
+        def open_decoder(status: int, headers: Headers) -> Body:
+            nonlocal body
+            body = self._endpoint.open(status, headers, reply)
+            return body
+
+        self.in_flight += 1
+        try:
+            self._client.exchange(item.wire, stamps, self._timeout_s, open_decoder)
+        except ConnectFailedError as error:
+            row.outcome, row.error_kind, row.error_text = "connect_error", error.kind, str(error)
+        except TransportError as error:
+            row.outcome = "stream_error" if error.kind == "bad_http" else "truncated"
+            row.error_kind, row.error_text = error.kind, str(error)
+        except DeadlineError:
+            row.outcome, row.error_kind = "timeout", "request_timeout"
+            row.error_text = f"no complete answer within {self._timeout_s:g} s"
+        except CancelledError as cancelled:
+            row.outcome, row.error_kind = "cancelled", str(cancelled)
+        except Exception as error:
+            reply.fail("undecodable", type(error).__name__)
+        finally:
+            self.in_flight -= 1
+            row.done = self._now_us()
+            if body is not None:
+                body.close()
+            _fill(row, stamps, reply)
+            if row.sent is not None:
+                self.lag.add(max(0, row.sent - row.due))
+            if stamps.connect_us is not None:
+                self.connect.add(stamps.connect_us)
+            self._record(row)
+
+
+def planned_row(request: PlannedRequest, t0_us: int, kind: str) -> RequestRow:
+    """Return a planned request's row before anything was observed."""
+    return RequestRow(
+        row_id=request.row_id,
+        due=t0_us + request.due_us,
+        outcome="ok",
+        endpoint=kind,
+        planned_input_tokens=request.input_tokens,
+        planned_output_tokens=request.output_tokens,
+    )
+
+
+def _fill(row: RequestRow, stamps: Stamps, reply: Reply) -> None:
+    row.sent, row.headers, row.http_status = stamps.sent_us, stamps.headers_us, stamps.status
+    row.bytes_sent, row.bytes_received = stamps.bytes_sent, stamps.bytes_received
+    row.first_token, row.first_visible_token = reply.first_token_us, reply.first_visible_us
+    row.last_token, row.max_gap_us, row.chunks = reply.last_token_us, reply.max_gap_us, reply.chunks
+    row.input_tokens, row.output_tokens = reply.input_tokens, reply.output_tokens
+    row.unit_id = reply.unit_id
+    if row.outcome in {"ok", "truncated"}:
+        _judge(row, reply)
+    if row.error_text:
+        row.error_text = row.error_text[:_TEXT_CHARACTERS]
+
+
+def _judge(row: RequestRow, reply: Reply) -> None:
+    """Settle the outcome of an answer that arrived, whole or cut."""
+    if reply.error_kind is not None:
+        is_status = row.http_status is not None and not 200 <= row.http_status < 300
+        row.outcome = "http_error" if is_status else "stream_error"
+        row.error_kind, row.error_text = reply.error_kind, reply.error_text
+    elif reply.finished:
+        row.outcome, row.error_kind, row.error_text = "ok", None, None
+    elif row.outcome == "ok":
+        row.outcome, row.error_kind = "truncated", "no_end_marker"
+        row.error_text = "the answer ended without a finish reason, [DONE] or usage"

@@ -1,0 +1,102 @@
+"""Server-sent events out of bytes that arrive in arbitrary pieces (WHATWG HTML, "Interpreting an event stream").
+
+Lines end with LF, CR or CRLF, also when the two bytes of a CRLF arrive apart. A CR ends its line at once: waiting for
+a possible LF would date a token by the packet after it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""An event longer than this is an error: a server that never ends a line must not fill the memory."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class SseEvent(NamedTuple):
+    """One event: its type (empty for the default one) and its data lines joined by LF."""
+
+    name: bytes
+    data: bytes
+
+
+class SseOverflowError(ValueError):
+    """An event grew beyond `MAX_EVENT_BYTES`."""
+
+
+class SseSplitter:
+    r"""Splits a byte stream into events, incrementally.
+
+    >>> splitter = SseSplitter()
+    >>> splitter.feed(b"data: a"), splitter.feed(b"b\r"), splitter.feed(b"\n\r\ndata: [DONE]\n")
+    ([], [], [SseEvent(name=b'', data=b'ab')])
+    >>> splitter.close()
+    [SseEvent(name=b'', data=b'[DONE]')]
+    """
+
+    __slots__ = ("_at_start", "_data", "_held_bytes", "_name", "_skip_lf", "_tail")
+
+    def __init__(self) -> None:
+        self._tail = b""
+        self._at_start = True
+        self._skip_lf = False
+        self._name = b""
+        self._data: list[bytes] = []
+        self._held_bytes = 0
+
+    def feed(self, piece: bytes) -> list[SseEvent]:
+        """Return the events that this piece of the stream completes."""
+        if not piece:
+            return []
+        if self._skip_lf:
+            self._skip_lf = False
+            if piece[0] == 0x0A:
+                piece = piece[1:]
+        buffer = self._tail + piece if self._tail else piece
+        if self._at_start:
+            if len(buffer) < len(_BOM) and _BOM.startswith(buffer):
+                self._tail = buffer
+                return []
+            self._at_start = False
+            buffer = buffer.removeprefix(_BOM)
+        lines = buffer.splitlines()
+        if buffer.endswith((b"\n", b"\r")):
+            self._tail = b""
+            self._skip_lf = buffer.endswith(b"\r")
+        else:
+            self._tail = lines.pop() if lines else b""
+        if self._held_bytes + len(self._tail) > MAX_EVENT_BYTES:
+            raise SseOverflowError(f"an event is longer than {MAX_EVENT_BYTES} bytes")
+        events: list[SseEvent] = []
+        for line in lines:
+            self._take(line, events)
+        return events
+
+    def close(self) -> list[SseEvent]:
+        """Return the event that the stream's end left without its closing blank line, if there is one.
+
+        The standard drops it; here it counts, because some servers end right after `data: [DONE]`.
+        """
+        events: list[SseEvent] = []
+        if self._tail:
+            self._take(self._tail.removeprefix(_BOM) if self._at_start else self._tail, events)
+            self._tail = b""
+        self._take(b"", events)
+        return events
+
+    def _take(self, line: bytes, events: list[SseEvent]) -> None:
+        if not line:
+            if self._data:
+                events.append(SseEvent(self._name, self._data[0] if len(self._data) == 1 else b"\n".join(self._data)))
+                self._data = []
+                self._held_bytes = 0
+            self._name = b""
+            return
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            value = value.removeprefix(b" ")
+            self._data.append(value)
+            self._held_bytes += len(value)
+        elif field == b"event":
+            self._name = value.removeprefix(b" ")

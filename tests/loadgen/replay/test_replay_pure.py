@@ -1,0 +1,173 @@
+"""Plan, prompts, histogram, verdict, summary and options: values in, values out."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadgen.histogram import Histogram
+from loadgen.options import resolve_scenario
+from loadgen.plan import plan_rows
+from loadgen.prompts import CHARACTERS_PER_TOKEN, prompt_text
+from loadgen.scenario import ReplaySection, VerdictSection
+from loadgen.summary import counts, fidelity, latencies_ms
+from loadgen.verdict import Fidelity, verdict
+from traces.errors import BadInputError
+from traces.schema import Request, Trace
+
+
+def trace_frame(**columns) -> pl.DataFrame:
+    rows = len(columns["row_id"])
+    return pl.DataFrame({name: [None] * rows for name in pl.Schema(Trace)} | columns, schema=pl.Schema(Trace))
+
+
+def test_plan_scales_arrivals_and_fills_what_the_trace_does_not_state():
+    frame = trace_frame(
+        row_id=[4, 9],
+        arrival_us=[0, 60_000_001],
+        input_tokens=[0, None],
+        output_tokens=[None, 0],
+        prefix_blocks=[[1, 2], None],
+    )
+    first, second = plan_rows(frame, ReplaySection(default_input_tokens=11, default_output_tokens=22), 20.0)
+    assert (first.row_id, first.due_us, first.input_tokens, first.output_tokens) == (4, 0, 1, 22)
+    assert (second.row_id, second.due_us, second.input_tokens, second.output_tokens) == (9, 3_000_000, 11, 1)
+    assert (first.prefix_blocks, second.prefix_blocks) == ((1, 2), ())
+
+
+@given(st.integers(0, 10**9), st.integers(1, 40_000), st.integers(0, 5))
+def test_a_prompt_has_its_length_and_is_the_same_every_time(row, tokens, seed):
+    text = prompt_text(row, tokens, seed=seed)
+    assert len(text) == tokens * CHARACTERS_PER_TOKEN
+    assert text == prompt_text(row, tokens, seed=seed)
+    assert text.isascii()
+
+
+def test_prompts_share_exactly_the_blocks_that_rows_share():
+    one = prompt_text(1, 100, seed=0, prefix_blocks=[7, 8, 9], block_tokens=16)
+    two = prompt_text(2, 100, seed=0, prefix_blocks=[7, 8, 5], block_tokens=16)
+    shared = 2 * 16 * CHARACTERS_PER_TOKEN
+    assert one[:shared] == two[:shared]
+    assert one[shared : shared + 16] != two[shared : shared + 16]
+    assert len(one) == 400
+    assert prompt_text(1, 10, seed=0)[:16] != prompt_text(2, 10, seed=0)[:16]
+    assert len(prompt_text(1, 20, seed=0, prefix_blocks=[7, 8], block_tokens=16)) == 80
+
+
+@given(st.lists(st.integers(0, 10**8), min_size=1), st.sampled_from([0.01, 0.5, 0.99, 1.0]))
+def test_a_histogram_quantile_is_right_within_two_percent(values, q):
+    histogram = Histogram()
+    for value in values:
+        histogram.add(value)
+    exact = sorted(values)[max(0, math.ceil(q * len(values)) - 1)]
+    found = histogram.quantile_us(q)
+    assert exact <= found <= max(1, math.ceil(exact * 1.02) + 1)
+
+
+def made(lags, **more) -> Fidelity:
+    values = {
+        "rows_planned": len(lags),
+        "rows_sent": len(lags),
+        "not_sent": {},
+        "lags_ms": pl.Series(lags, dtype=pl.Float64),
+        "max_abs_error_per_s": 0,
+        "worst_second": 0,
+        "hub_latency_p99_ms": 1.0,
+        "connect_p99_ms": None,
+        "time_scale": 1.0,
+    }
+    return Fidelity(**values | more)
+
+
+@pytest.mark.parametrize(
+    ("fidelity_", "status", "word"),
+    [
+        (made([1.0] * 100), "VALID", None),
+        (made([5.0] * 100), "VALID", None),
+        (made([5.1] * 100), "DEGRADED", "late"),
+        (made([60.0] * 100), "INVALID", "late"),
+        (made([60.0] * 100, hub_latency_p99_ms=40.0), "INVALID", "core of its own"),
+        (made([60.0] * 100, connect_p99_ms=55.0), "INVALID", "opening connections"),
+        (made([1.0] * 100, not_sent={"max_in_flight": 1}), "DEGRADED", "max_in_flight"),
+        (made([1.0] * 100, not_sent={"max_in_flight": 2}), "INVALID", "max_in_flight"),
+        (made([1.0] * 100, not_sent={"interrupted": 90}), "DEGRADED", "stopped"),
+        (made([], rows_planned=5, rows_sent=0), "INVALID", "nothing"),
+    ],
+)
+def test_verdict(fidelity_, status, word):
+    found = verdict(fidelity_, VerdictSection())
+    assert found["status"] == status
+    assert (word is None and not found["reasons"]) or any(word in reason for reason in found["reasons"])
+
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def requests(*rows) -> pl.LazyFrame:
+    listed = [{"row_id": i, "shard": 0, "endpoint": "openai", **row} for i, row in enumerate(rows)]
+    data = {name: [row.get(name) for row in listed] for name in pl.Schema(Request)}
+    return pl.LazyFrame(data, schema=pl.Schema(Request))
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def test_counts_add_up_and_name_what_failed():
+    frame = requests(
+        {"due": at(0), "sent": at(0), "outcome": "ok"},
+        {"due": at(0), "sent": at(0), "outcome": "http_error", "error_kind": "http_503"},
+        {"due": at(0), "outcome": "connect_error", "error_kind": "refused"},
+        {"due": at(0), "outcome": "not_sent", "error_kind": "interrupted"},
+    )
+    assert counts(frame) == {
+        "planned": 4,
+        "sent": 2,
+        "ok": 1,
+        "failed": {"http_503": 1, "refused": 1},
+        "not_sent": {"interrupted": 1},
+    }
+
+
+def test_the_worst_second_is_where_sending_left_the_schedule():
+    rows = [{"due": at(1.0), "sent": at(1.5), "outcome": "ok"}] * 2 + [
+        {"due": at(2.9), "sent": at(3.1), "outcome": "ok"}
+    ] * 3
+    found = fidelity(
+        requests(*rows), t0_us=int(T0.timestamp() * 1e6), time_scale=1, hub_latency_p99_us=None, connect_p99_us=None
+    )
+    assert (found.worst_second, found.max_abs_error_per_s) == (2, 3), "of equal ones the first"
+    assert sorted(found.lags_ms.round(3).to_list()) == [200.0, 200.0, 200.0, 500.0, 500.0]
+
+
+def test_latencies_are_in_endpoint_time_and_null_where_nothing_shows_them():
+    frame = requests({"due": at(0), "sent": at(0.01), "done": at(0.11), "outcome": "ok"})
+    found = latencies_ms(frame, 20.0)
+    assert found["end_to_end_from_sent"]["p50"] == pytest.approx(2000)
+    assert found["end_to_end_from_due"]["p99"] == pytest.approx(2200)
+    assert found["ttft_from_due"] == {"p50": None, "p95": None, "p99": None}
+
+
+def test_flags_win_over_the_file(tmp_path):
+    file = tmp_path / "s.toml"
+    file.write_text('[trace]\npath = "t.csv"\nwindow = "1s.."\n[target]\nurl = "http://a:1"\n')
+    scenario = resolve_scenario(str(file), window="2s..3s", target="http://b:2", max_in_flight=7)
+    assert scenario.trace.window == "2s..3s"
+    assert scenario.trace.path == str(tmp_path / "t.csv")
+    assert (scenario.target.url, scenario.replay.max_in_flight) == ("http://b:2", 7)
+
+
+def test_collect_needs_an_endpoint():
+    with pytest.raises(BadInputError, match="endpoint-name"):
+        resolve_scenario(None, collect=True, trace="t", target="http://a:1")
+    scenario = resolve_scenario(
+        None, collect=True, trace="t", target="http://a:1", endpoint_name="demo", emulator="http://a:1"
+    )
+    assert scenario.collect.endpoint_name == "demo"
+    assert scenario.collect.endpoint_url == "http://a:1"
+    assert resolve_scenario(None, collect=False, trace="t", target="http://a:1", endpoint_name="demo").collect is None

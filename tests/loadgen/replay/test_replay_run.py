@@ -1,0 +1,239 @@
+"""Whole replays against a real server on loopback: every row is accounted for, whatever the server does."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from traces.clock import to_us
+from traces.run import RunDir
+
+pytestmark = pytest.mark.e2e
+
+STEADY = [i * 40 for i in range(20)]
+
+
+def test_a_plain_run_records_each_row_in_order_of_its_instants(server, trace, replay, rows, tmp_path):
+    code, summary, stderr = replay(trace(STEADY), server.url("ok"), "--condition", "image-cache-off")
+    assert (code, stderr) == (0, "")
+    assert summary["requests"] == {"planned": 20, "sent": 20, "ok": 20, "failed": {}, "not_sent": {}}
+    found = rows()
+    assert found["row_id"].to_list() == list(range(20))
+    order = ["due", "sent", "headers", "first_token", "last_token", "done"]
+    for earlier, later in itertools.pairwise(order):
+        assert (found[earlier] <= found[later]).all(), (earlier, later)
+    assert found["input_tokens"].to_list() == [7] * 20
+    assert found["output_tokens"].to_list() == [6] * 20
+    assert found["chunks"].to_list() == [6] * 20
+    assert found["unit_id"].to_list() == ["i-0123"] * 20
+    # the role-only chunk at once is not the first token: that comes 30 ms later
+    assert ((found["first_token"] - found["headers"]).dt.total_microseconds() > 25_000).all()
+    manifest = RunDir.open(tmp_path / "run").manifest()
+    assert (manifest.state, manifest.condition, manifest.emulated) == ("finished", "image-cache-off", False)
+    assert manifest.verdict == summary["verdict"]
+    due = [to_us(instant) - manifest.t0_us for instant in found["due"]]
+    assert due == [ms * 1000 for ms in STEADY]
+    assert pl.read_parquet(tmp_path / "run/trace.parquet")["arrival_us"].to_list() == due
+    assert len(server.posts("ok")) == 20
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "outcome", "kind"),
+    [
+        ("truncated", "truncated", "closed_early"),
+        ("cleancut", "truncated", "no_end_marker"),
+        ("error", "stream_error", "server_error"),
+        ("closed", "truncated", "closed_before_response"),
+        ("503", "http_error", "http_503"),
+        ("429", "http_error", "http_429"),
+        ("crlf", "ok", None),
+        ("reasoning", "ok", None),
+        ("garbage", "stream_error", "bad_http"),
+    ],
+)
+def test_each_kind_of_answer_has_its_outcome_and_is_asked_for_once(
+    server, trace, replay, rows, tmp_path, behaviour, outcome, kind
+):
+    code, summary, _ = replay(trace([0, 30, 60, 200]), server.url(behaviour))
+    found = rows()
+    assert found["outcome"].unique().to_list() == [outcome]
+    assert found["error_kind"].unique().to_list() == [kind]
+    assert found["row_id"].to_list() == [0, 1, 2, 3]
+    assert len(server.posts(behaviour)) == 4
+    assert code == 0, "a failed request is a result, not an error"
+    assert sum(summary["requests"]["failed"].values()) == (0 if outcome == "ok" else 4)
+    for file in (tmp_path / "run").rglob("*"):
+        assert file.is_dir() or b"SECRET" not in file.read_bytes()
+
+
+def test_reasoning_counts_as_first_token_but_is_not_visible(server, trace, replay, rows):
+    replay(trace([0, 50]), server.url("reasoning"))
+    found = rows()
+    assert ((found["first_visible_token"] - found["first_token"]).dt.total_microseconds() > 40_000).all()
+
+
+def test_a_whole_answer_has_usage_but_no_token_instants(server, trace, replay, rows):
+    replay(trace([0, 50]), server.url("ok"), "--no-stream")
+    found = rows()
+    assert found["outcome"].to_list() == ["ok", "ok"]
+    assert found["output_tokens"].to_list() == [6, 6]
+    assert found["first_token"].null_count() == 2
+
+
+def test_a_slow_server_does_not_delay_the_schedule(server, trace, replay, rows):
+    """The open loop: 60 answers of more than half a second each, due within 0.3 s, are all under way at once."""
+    replay(trace([i * 5 for i in range(60)]), server.url("slow"))
+    found = rows()
+    assert found["outcome"].to_list() == ["ok"] * 60
+    assert found["sent"].max() < found["done"].min()
+
+
+def test_a_cap_makes_requests_late_and_says_so(server, trace, replay, rows):
+    code, summary, _ = replay(trace([0, 0, 0, 0]), server.url("slow"), "--max-in-flight", "1")
+    assert code == 5
+    assert summary["verdict"]["status"] == "INVALID"
+    found = rows()
+    assert found["outcome"].to_list() == ["ok"] * 4
+    assert (found["sent"].sort()[1:] >= found["done"].sort()[:-1]).all()
+
+
+def test_the_window_is_what_is_sent(server, trace, replay, rows, tmp_path):
+    replay(trace([0, 100, 200, 300]), server.url("ok"), "--window", "100ms..300ms")
+    assert rows()["row_id"].to_list() == [1, 2]
+    assert pl.read_parquet(tmp_path / "run/trace.parquet")["arrival_us"].to_list() == [0, 100_000]
+
+
+def start(command, tmp_path) -> subprocess.Popen:
+    return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_shards(tmp_path, count: int) -> None:
+    for _ in range(400):
+        if len(list((tmp_path / "run/requests").glob("[!.]*.parquet"))) >= count:
+            return
+        time.sleep(0.05)
+    pytest.fail("no shards were written")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_keeps_the_data_and_accounts_for_the_rest(server, trace, command, rows, tmp_path, number):
+    process = start(command(trace([i * 20 for i in range(1000)]), server.url("ok"), "--json"), tmp_path)
+    wait_for_shards(tmp_path, 3)
+    process.send_signal(number)
+    stdout, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    found = rows()
+    assert found["row_id"].to_list() == list(range(1000))
+    rest = found.filter(pl.col("outcome") == "not_sent")
+    assert 0 < rest.height < 1000
+    assert rest["error_kind"].unique().to_list() == ["interrupted"]
+    assert rest["sent"].null_count() == rest.height
+    assert RunDir.open(tmp_path / "run").manifest().state == "interrupted"
+    assert json.loads(stdout)["requests"]["not_sent"] == {"interrupted": rest.height}
+
+
+def test_a_second_stop_ends_what_is_under_way(server, trace, command, rows, tmp_path):
+    process = start(command(trace([0, 10, 20, 5000]), server.url("hang")), tmp_path)
+    for _ in range(200):
+        if len(server.posts("hang")) == 3:
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert rows()["outcome"].to_list() == ["cancelled"] * 3 + ["not_sent"]
+
+
+def test_kill_leaves_readable_tables(server, trace, command, rows, tmp_path):
+    process = start(command(trace([i * 20 for i in range(1000)]), server.url("ok")), tmp_path)
+    wait_for_shards(tmp_path, 3)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+    found = rows()
+    assert found.height > 0
+    assert found["row_id"].is_unique().all()
+    assert RunDir.open(tmp_path / "run").manifest().state == "running"
+
+
+def test_answers_that_do_not_come_end_with_the_drain(server, trace, command, rows, tmp_path):
+    line = command(trace([0, 10]), server.url("hang"))
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text(scenario.read_text() + 'drain = "300ms"\n')
+    assert subprocess.run(line, cwd=tmp_path, capture_output=True, timeout=30, check=False).returncode == 0
+    found = rows()
+    assert found["outcome"].to_list() == ["cancelled"] * 2
+    assert found["error_kind"].to_list() == ["drain_timeout"] * 2
+
+
+def test_a_request_has_an_absolute_deadline(server, trace, command, rows, tmp_path):
+    line = command(trace([0, 10]), server.url("hang"))
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text(scenario.read_text().replace("[replay]", 'request_timeout = "200ms"\n[replay]'))
+    assert subprocess.run(line, cwd=tmp_path, capture_output=True, timeout=30, check=False).returncode == 0
+    assert rows()["outcome"].to_list() == ["timeout"] * 2
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "word"),
+    [
+        (["--target", "http://127.0.0.1:1"], 4, "refused"),
+        (["--target", "http://nowhere.invalid"], 4, "resolved"),
+        (["--target", "ftp://host"], 2, "expected http"),
+        (["--target", "http://user:hidden@127.0.0.1:1"], 2, "api_key_env"),
+        (["--window", "100s.."], 2, "no arrival in the window"),
+        (["--window", "5s"], 2, "not a window"),
+        (["--trace", "absent.csv"], 2, "no such file"),
+        (["--emulator", "http://127.0.0.1:1"], 4, "refused"),
+    ],
+)
+def test_bad_input_is_one_line_and_no_run(server, trace, replay, tmp_path, more, code, word):
+    found, summary, stderr = replay(trace([0]), server.url("ok"), *more)
+    assert (found, summary) == (code, None)
+    assert word in stderr
+    assert stderr.count("\n") == 1
+    assert "hidden" not in stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_existing_run_is_not_written_over(server, trace, replay, tmp_path):
+    path = trace([0])
+    assert replay(path, server.url("ok"))[0] == 0
+    before = sorted((p, p.stat().st_mtime_ns) for p in (tmp_path / "run").rglob("*"))
+    code, _, stderr = replay(path, server.url("ok"))
+    assert code == 2
+    assert "already there" in stderr
+    assert sorted((p, p.stat().st_mtime_ns) for p in (tmp_path / "run").rglob("*")) == before
+
+
+def locust(trace, url, tmp_path, *more):
+    import loadgen
+
+    file = Path(loadgen.__file__).with_name("locustfile.py")
+    options = ["--trace", str(trace), "--target", url, "--run-dir", str(tmp_path / "run"), "--headless", *more]
+    line = [sys.executable, "-m", "locust", "-f", str(file), *options]
+    return subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_as_a_locustfile_the_exit_code_is_the_verdict(server, trace, command, rows, tmp_path):
+    done = locust(trace([0, 20, 40]), server.url("503"), tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    assert rows()["outcome"].to_list() == ["http_error"] * 3
+    assert json.loads(done.stdout)[0]["num_failures"] == 3
+
+
+def test_locust_workers_are_refused(server, trace, command, tmp_path):
+    done = locust(trace([0]), server.url("ok"), tmp_path, "--processes", "2")
+    assert done.returncode == 2
+    assert "one process" in done.stderr
+    assert not server.posts("ok")
