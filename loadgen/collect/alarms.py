@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from loadgen.collect.anchors import SAGEMAKER
-from loadgen.collect.aws import Answer, Api
-from loadgen.collect.base import DeniedError, Reading, Row
+from loadgen.collect.aws import Api
+from loadgen.collect.base import Answer, DeniedError, Reading, Row, Watched
 from loadgen.collect.rows import observation
 from traces.clock import to_datetime, to_us
 from traces.units import US_PER_S
@@ -27,30 +27,33 @@ class Alarms:
 
     name = "cloudwatch:alarm-history"
 
-    def __init__(
-        self, api: Api, alarm_names: Callable[[], list[str]], resource: str, period_us: int, since_us: int
-    ) -> None:
+    def __init__(self, api: Api, watched: Watched, period_us: int, alarm_names: Callable[[], list[str]]) -> None:
         self.period_us = period_us
         self._api = api
+        self._watched = watched
         self._alarm_names = alarm_names
-        self._resource = resource
-        self._since_us = since_us
         self._settings: dict[str, dict[str, Any]] = {}
         self._settings_left = 0
         self._settings_denied = False
-        self._complete_us = since_us
+        self._complete_us = watched.since_us
 
     async def poll(self, now_us: int) -> Reading:
         """Return the history's rows since a little before the last complete reading, and the alarms' settings."""
         names = self._alarm_names()
         reading = Reading()
         await self._read_settings(names, reading)
-        start_us = max(self._since_us, min(self._complete_us, now_us) - _WINDOW_US)
+        start_us = max(self._watched.since_us, min(self._complete_us, now_us) - _WINDOW_US)
         for name in names:
-            scope = {"AlarmName": name, "StartDate": to_datetime(start_us), "ScanBy": "TimestampDescending"}
+            scope: dict[str, Any] = {
+                "AlarmName": name,
+                "StartDate": to_datetime(start_us),
+                "ScanBy": "TimestampDescending",
+            }
             async for page in self._api.pages("describe_alarm_history", **scope):
                 for item in page.data.get("AlarmHistoryItems", []):
-                    reading.observations += history_rows(item, self._settings.get(name, {}), page, self._resource)
+                    reading.observations += history_rows(
+                        item, self._settings.get(name, {}), page, self._watched.resource
+                    )
         if names:
             self._complete_us = now_us
         return reading
@@ -83,52 +86,32 @@ def history_rows(item: Mapping[str, Any], settings: Mapping[str, Any], answer: A
     if not isinstance(stamp, datetime):
         return []
     at_us = to_us(stamp)
-    name, kind = str(item.get("AlarmName") or ""), str(item.get("HistoryItemType") or "unknown")
+    name, kind, summary = str(item.get("AlarmName")), str(item.get("HistoryItemType")), item.get("HistorySummary")
+    state = _mapping(_mapping(item.get("HistoryData")).get("newState"))
+    value = state.get("stateValue") or ("ALARM" if str(summary).endswith("to ALARM") else None)
     base = f"{name}:{at_us}"
-    common = {"resource": resource, "sent_us": answer.sent_us, "received_us": answer.received_us}
-    state = _new_state(item.get("HistoryData"))
-    to_alarm = kind == "StateUpdate" and (
-        state.get("stateValue") == "ALARM" or (not state and str(item.get("HistorySummary")).endswith("to ALARM"))
+    if kind != "StateUpdate" or value != "ALARM":
+        other = {"alarm_name": name, "type": kind, "state": value, "summary": summary}
+        signal = SAGEMAKER["alarm.other"]
+        return [observation(signal, resource, f"{base}:{kind}:{value or summary}", answer, at_us=at_us, detail=other)]
+    detail: dict[str, Any] = {"alarm_name": name, **_facts(state, settings)}
+    alarm = observation(SAGEMAKER["alarm.to-alarm"], resource, f"{base}:alarm", answer, at_us=at_us, detail=detail)
+    first = first_breach(detail)
+    if first is None or not detail["period_s"]:
+        return [alarm]
+    start_us, breaching = first
+    period_us = round(detail["period_s"] * US_PER_S)
+    breach = observation(
+        SAGEMAKER["alarm.breach"],
+        resource,
+        f"{base}:breach",
+        answer,
+        lo_us=start_us,
+        hi_us=start_us + period_us,
+        resolution_us=period_us,
+        detail={key: detail[key] for key in ("alarm_name", "period_s", "threshold")} | {"value": breaching},
     )
-    if not to_alarm:
-        detail = {
-            "alarm_name": name,
-            "type": kind,
-            "state": state.get("stateValue"),
-            "summary": item.get("HistorySummary"),
-        }
-        native_id = f"{base}:{kind}:{detail['state'] or detail['summary']}"
-        return [
-            observation(
-                SAGEMAKER["alarm.other"], native_id=native_id, lo_us=at_us, hi_us=at_us, detail=detail, **common
-            )
-        ]
-    facts = _facts(state, settings)
-    rows = [
-        observation(
-            SAGEMAKER["alarm.to-alarm"],
-            native_id=f"{base}:alarm",
-            lo_us=at_us,
-            hi_us=at_us,
-            detail={"alarm_name": name, **facts},
-            **common,
-        )
-    ]
-    first = first_breach(facts)
-    if first is not None and facts["period_s"]:
-        start_us, value = first
-        period_us = round(facts["period_s"] * US_PER_S)
-        detail = {
-            "alarm_name": name,
-            "period_s": facts["period_s"],
-            "value": value,
-            "threshold": facts["threshold"],
-        }
-        bounds = {"lo_us": start_us, "hi_us": start_us + period_us, "resolution_us": period_us}
-        rows.append(
-            observation(SAGEMAKER["alarm.breach"], native_id=f"{base}:breach", detail=detail, **bounds, **common)
-        )
-    return rows
+    return [alarm, breach]
 
 
 def first_breach(facts: Mapping[str, Any]) -> tuple[int, float] | None:
@@ -169,10 +152,11 @@ def parse_instant_us(text: Any) -> int | None:
 def _facts(state: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the evaluation says, completed from the alarm's settings where the history left a field out."""
     reason = _mapping(state.get("stateReasonData"))
-    points = []
-    for point in reason.get("evaluatedDatapoints") or ():
-        if isinstance(point, Mapping):
-            points.append({"timestamp": point.get("timestamp"), "value": _number(point.get("value"))})
+    points = [
+        {"timestamp": point.get("timestamp"), "value": _number(point.get("value"))}
+        for point in reason.get("evaluatedDatapoints") or ()
+        if isinstance(point, Mapping)
+    ]
     return {
         "period_s": _first(_number(reason.get("period")), _number(settings.get("Period"))),
         "query_date": reason.get("queryDate"),
@@ -190,10 +174,6 @@ def _comparison_told(reason: Any) -> str | None:
     if told is None:
         return None
     return f"{told[1].capitalize()}Than{'OrEqualTo' if told[2] else ''}Threshold"
-
-
-def _new_state(data: Any) -> Mapping[str, Any]:
-    return _mapping(_mapping(data).get("newState"))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from aiobotocore.config import AioConfig
@@ -22,6 +22,7 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from loadgen.collect.base import (
+    Answer,
     DeniedError,
     ExpiredError,
     MalformedError,
@@ -65,14 +66,6 @@ _DENIED = {
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 10
 _PAGES_AT_MOST = 50
-
-
-class Answer(NamedTuple):
-    """A response and the client instants around it (µs since 1970)."""
-
-    data: dict[str, Any]
-    sent_us: int
-    received_us: int
 
 
 class Offsets:
@@ -120,15 +113,15 @@ class Api:
         self.offsets.read(self.service, headers.get("date"), received_us)
         return Answer(data, sent_us, received_us)
 
-    async def pages(self, operation: str, token: str = "NextToken", **parameters: Any) -> AsyncIterator[Answer]:
+    async def pages(self, operation: str, next_key: str = "NextToken", **parameters: Any) -> AsyncIterator[Answer]:
         """Yield the answers of a call that comes in pages; empty pages with a token are followed too."""
         for _ in range(_PAGES_AT_MOST):
             answer = await self.call(operation, **parameters)
             yield answer
-            following = answer.data.get(token)
-            if not following or following == parameters.get(token):
+            following = answer.data.get(next_key)
+            if not following or following == parameters.get(next_key):
                 return
-            parameters[token] = following
+            parameters[next_key] = following
 
 
 def typed(error: Exception, call: str) -> SourceError:
@@ -177,14 +170,14 @@ class Platform:
         self.verify_tls = verify_tls
         self.offsets = Offsets(endpoint_clock)
         self._clock = clock
-        self._limiter = Limiter(CALLS_PER_S * endpoint_clock.time_scale)
+        self.limiter = Limiter(CALLS_PER_S * endpoint_clock.time_scale)
         self._attempts = 2 if endpoint_clock.time_scale == 1 else 1
         self._endpoint_url = endpoint_url
         self.region = region or self.session.get_config_variable("region")
         self._stack = AsyncExitStack()
         self._apis: dict[str, Api] = {}
 
-    async def __aenter__(self) -> Platform:
+    async def __aenter__(self) -> Self:
         if not self.region:
             raise BadInputError("no AWS region is set; give --region, set AWS_REGION, or add region to [collect]")
         if await self.credentials() is None:
@@ -201,7 +194,7 @@ class Platform:
                 config=self._config(),
             )
             client = await self._stack.enter_async_context(manager)
-            self._apis[service] = Api(client, service, self._clock, self._limiter, self.offsets)
+            self._apis[service] = Api(client, service, self._clock, self.limiter, self.offsets)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -210,6 +203,11 @@ class Platform:
     def api(self, service: str) -> Api:
         """Return a service's client."""
         return self._apis[service]
+
+    @property
+    def monitoring_url(self) -> str:
+        """The address of CloudWatch's monitoring host, where the signed PromQL interface lives too."""
+        return str(self._apis["cloudwatch"].client.meta.endpoint_url)
 
     async def credentials(self) -> Any:
         """Return the session's credentials from the standard chain, or `None`."""
@@ -238,4 +236,4 @@ def is_loopback(url: str | None) -> bool:
     (True, False)
     """
     host = urlsplit(url or "").hostname or ""
-    return host == "localhost" or host == "::1" or host.startswith("127.")
+    return host in {"localhost", "::1"} or host.startswith("127.")

@@ -3,9 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 Row = dict[str, Any]
+
+
+class Answer(NamedTuple):
+    """A response and the client instants around it (µs since 1970)."""
+
+    data: dict[str, Any]
+    sent_us: int
+    received_us: int
+
+
+class Watched(NamedTuple):
+    """The endpoint's variant under watch; events before `since_us` (endpoint time) do not count."""
+
+    endpoint: str
+    variant: str
+    since_us: int = 0
+
+    @property
+    def resource(self) -> str:
+        """The variant in Application Auto Scaling's words."""
+        return f"endpoint/{self.endpoint}/variant/{self.variant}"
 
 
 class SourceError(Exception):

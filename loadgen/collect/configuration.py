@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadgen.collect.aws import Api
-from loadgen.collect.base import DeniedError, Reading
+from loadgen.collect.base import DeniedError, Reading, Watched
 from loadgen.collect.endpoint_state import variant_of
 
 REDACTED = "***"
@@ -25,22 +25,21 @@ class Configuration:
 
     name = "sagemaker:configuration"
 
-    def __init__(self, api: Api, endpoint: str, variant: str, period_us: int) -> None:
+    def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
         self.period_us = period_us * _PERIOD_POLLS
         self._api = api
-        self._endpoint = endpoint
-        self._variant = variant
+        self._watched = watched
         self._model_denied = False
 
     async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
         """Return both snapshots; a model that may not be read is reported as a failure of that part."""
-        endpoint = (await self._api.call("describe_endpoint", EndpointName=self._endpoint)).data
+        endpoint = (await self._api.call("describe_endpoint", EndpointName=self._watched.endpoint)).data
         name = endpoint.get("EndpointConfigName")
         if not name:
             return Reading()
         config = (await self._api.call("describe_endpoint_config", EndpointConfigName=name)).data
         reading = Reading(snapshots={"describe-endpoint-config": redact_environment(config)})
-        model = (variant_of(config, self._variant) or {}).get("ModelName")
+        model = (variant_of(config, self._watched.variant) or {}).get("ModelName")
         if model and not self._model_denied:
             try:
                 described = await self._api.call("describe_model", ModelName=model)

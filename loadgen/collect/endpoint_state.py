@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from loadgen.collect.anchors import SAGEMAKER
-from loadgen.collect.aws import Answer, Api
-from loadgen.collect.base import Reading, Row
+from loadgen.collect.aws import Api
+from loadgen.collect.base import Answer, Reading, Row, Watched
 from loadgen.collect.rows import observation
 from traces.clock import to_us
 
@@ -34,35 +34,24 @@ class EndpointState:
 
     name = "sagemaker:describe-endpoint"
 
-    def __init__(
-        self,
-        api: Api,
-        endpoint: str,
-        variant: str,
-        period_us: int,
-        *,
-        resource: str,
-        before: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, api: Api, watched: Watched, period_us: int, before: Mapping[str, Any] | None = None) -> None:
         self.period_us = period_us
         self._api = api
-        self._endpoint = endpoint
-        self._variant = variant
-        self._resource = resource
+        self._watched = watched
         self._first = before is None
         self._seen: dict[str, Seen] = {}
         if before is not None:
             sent_us = before.get(STAMP, {}).get("sent_us")
             if isinstance(sent_us, int):
-                self._seen = {key: Seen(value, sent_us) for key, value in fields(before, variant).items()}
+                self._seen = {key: Seen(value, sent_us) for key, value in fields(before, watched.variant).items()}
 
     async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
         """Return what changed since the last reading, and the reading itself as a snapshot."""
-        answer = await self._api.call("describe_endpoint", EndpointName=self._endpoint)
-        found = fields(answer.data, self._variant)
+        answer = await self._api.call("describe_endpoint", EndpointName=self._watched.endpoint)
+        found = fields(answer.data, self._watched.variant)
         rows = [
-            *changes(self._seen, found, answer, self._resource),
-            *variant_statuses(answer, self._variant, self._resource),
+            *changes(self._seen, found, answer, self._watched.resource),
+            *variant_statuses(answer, self._watched.variant, self._watched.resource),
         ]
         stamped = {**answer.data, STAMP: {"sent_us": answer.sent_us, "received_us": answer.received_us}}
         snapshots = {FIRST: stamped, LAST: stamped} if self._first else {LAST: stamped}
@@ -103,10 +92,9 @@ def changes(seen: Mapping[str, Seen], found: Mapping[str, Any], answer: Answer, 
         rows.append(
             observation(
                 signal,
-                resource=resource,
-                native_id=f"{label}:{old.value}->{value}:{answer.received_us}",
-                sent_us=answer.sent_us,
-                received_us=answer.received_us,
+                resource,
+                f"{label}:{old.value}->{value}:{answer.received_us}",
+                answer,
                 lo_us=old.sent_us,
                 hi_us=answer.received_us,
                 resolution_us=answer.received_us - old.sent_us,
@@ -135,12 +123,10 @@ def variant_statuses(answer: Answer, variant: str, resource: str) -> list[Row]:
         rows.append(
             observation(
                 SAGEMAKER["variant.shrinking" if falling else "variant.updating"],
-                resource=resource,
-                native_id=f"variant-status:{start_us}",
-                sent_us=answer.sent_us,
-                received_us=answer.received_us,
-                lo_us=start_us,
-                hi_us=start_us,
+                resource,
+                f"variant-status:{start_us}",
+                answer,
+                at_us=start_us,
                 detail={"status": "Updating", "status_message": message},
             )
         )

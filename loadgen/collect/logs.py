@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadgen.collect.anchors import SAGEMAKER, log_pattern
-from loadgen.collect.aws import Answer, Api
-from loadgen.collect.base import DeniedError, MalformedError, Reading, Row, SourceError
+from loadgen.collect.aws import Api
+from loadgen.collect.base import Answer, DeniedError, MalformedError, Reading, Row, SourceError, Watched
 from loadgen.collect.patterns import match
 from loadgen.collect.rows import observation
 from traces.units import US_PER_MS, US_PER_S
@@ -30,15 +30,11 @@ class Logs:
 
     name = "logs"
 
-    def __init__(
-        self, api: Api, endpoint: str, variant: str, *, resource: str, period_us: int, since_us: int
-    ) -> None:
+    def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
         self.period_us = period_us
         self._api = api
-        self._group = f"/aws/sagemaker/Endpoints/{endpoint}"
-        self._variant = variant
-        self._resource = resource
-        self._since_us = since_us
+        self._group = f"/aws/sagemaker/Endpoints/{watched.endpoint}"
+        self._watched = watched
         self._first_us: dict[str, int] = {}
         """Stream → time of its first event (endpoint time), once read."""
         self._tailed: dict[str, int] = {}
@@ -66,12 +62,12 @@ class Logs:
 
     async def _streams(self, now_us: int) -> list[Mapping[str, Any]]:
         found: list[Mapping[str, Any]] = []
-        oldest_ms = (min(self._since_us, now_us) - _LISTED_BACK_US) // US_PER_MS
+        oldest_ms = (min(self._watched.since_us, now_us) - _LISTED_BACK_US) // US_PER_MS
         scope = {"logGroupName": self._group, "orderBy": "LastEventTime", "descending": True}
         try:
             async for page in self._api.pages("describe_log_streams", "nextToken", **scope):
                 listed = page.data.get("logStreams", [])
-                found += [stream for stream in listed if unit_of(stream.get("logStreamName"), self._variant)]
+                found += [stream for stream in listed if unit_of(stream.get("logStreamName"), self._watched.variant)]
                 newest = max((_newest_ms(stream) for stream in listed), default=oldest_ms)
                 if newest < oldest_ms:
                     break
@@ -91,9 +87,9 @@ class Logs:
             if events:
                 first_us = int(events[0]["timestamp"]) * US_PER_MS
                 self._first_us[name] = first_us
-                if first_us >= self._since_us:
+                if first_us >= self._watched.since_us:
                     self._tailed[name] = first_us
-                return first_event_row(self._group, stream, events[0], self._variant, page, self._resource)
+                return first_event_row(self._group, stream, events[0], self._watched.resource, page)
             pages += 1
             if pages >= _EMPTY_PAGES_AT_MOST:
                 break
@@ -110,7 +106,7 @@ class Logs:
                 name = str(event.get("logStreamName"))
                 at_us = int(event["timestamp"]) * US_PER_MS
                 newest_us[name] = max(at_us, newest_us.get(name, at_us))
-                row = pattern_row(event, self._variant, page, self._resource)
+                row = pattern_row(event, self._watched.resource, page)
                 if row is not None:
                     reading.observations.append(row)
                     if row["anchor"] == "ready":
@@ -133,20 +129,17 @@ def unit_of(stream: str | None, variant: str) -> str | None:
 
 
 def first_event_row(
-    group: str, stream: Mapping[str, Any], event: Mapping[str, Any], variant: str, answer: Answer, resource: str
+    group: str, stream: Mapping[str, Any], event: Mapping[str, Any], resource: str, told: Answer
 ) -> Row:
     """Return the row of a stream's first event: the container was running by then."""
     name = str(stream["logStreamName"])
-    at_us = int(event["timestamp"]) * US_PER_MS
     return observation(
         SAGEMAKER["log.first-event"],
-        resource=resource,
-        unit_id=unit_of(name, variant),
-        native_id=f"{group}:{name}",
-        sent_us=answer.sent_us,
-        received_us=answer.received_us,
-        lo_us=at_us,
-        hi_us=at_us,
+        resource,
+        f"{group}:{name}",
+        told,
+        unit_id=name.rpartition("/")[2],
+        at_us=int(event["timestamp"]) * US_PER_MS,
         detail={
             "stream_created": _us(stream.get("creationTime")),
             "first_ingestion": _us(event.get("ingestionTime")),
@@ -154,21 +147,18 @@ def first_event_row(
     )
 
 
-def pattern_row(event: Mapping[str, Any], variant: str, answer: Answer, resource: str) -> Row | None:
+def pattern_row(event: Mapping[str, Any], resource: str, told: Answer) -> Row | None:
     """Return the row of a log line that dates something; its text stays behind."""
     found = match(str(event.get("message") or ""))
     if found is None or not event.get("eventId"):
         return None
-    at_us = int(event["timestamp"]) * US_PER_MS
     return observation(
         log_pattern(found.pattern.anchor),
-        resource=resource,
-        unit_id=unit_of(event.get("logStreamName"), variant),
-        native_id=str(event["eventId"]),
-        sent_us=answer.sent_us,
-        received_us=answer.received_us,
-        lo_us=at_us,
-        hi_us=at_us,
+        resource,
+        str(event["eventId"]),
+        told,
+        unit_id=str(event.get("logStreamName")).rpartition("/")[2],
+        at_us=int(event["timestamp"]) * US_PER_MS,
         duration_us=found.duration_us,
         detail={"engine": found.pattern.engine, "pattern": found.pattern.name},
     )

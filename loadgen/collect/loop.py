@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from loadgen.collect.aws import Offsets
 from loadgen.collect.base import Source
@@ -38,10 +39,6 @@ class Collection:
         say: Callable[[str], None],
         seed: int = 0,
     ) -> None:
-        self.load_ended = asyncio.Event()
-        """Set it to let the tail begin."""
-        self.stop_now = asyncio.Event()
-        """Set it to leave out the rest of the tail and the last reading."""
         self._journal = journal
         self._clock = clock
         self._endpoint_clock = endpoint_clock
@@ -64,17 +61,20 @@ class Collection:
             for source in sources
         ]
 
-    async def run(self, on_ready: Callable[[], None]) -> None:
-        """Collect; `on_ready` is called once every source has been tried. Returns when all is written."""
+    async def run(self, load_ended: asyncio.Event, stop_now: asyncio.Event, on_ready: Callable[[], None]) -> None:
+        """Collect; `on_ready` is called once every source has been tried. Returns when all is written.
+
+        `load_ended` lets the tail begin; `stop_now` leaves out the rest of the tail and the last reading.
+        """
         flusher = asyncio.create_task(self._flush_for_ever())
         polls = [asyncio.create_task(watch.run(self._stopping)) for watch in self._watches]
         ready = asyncio.create_task(self._announce(on_ready))
         try:
-            await _either(self.load_ended, self.stop_now)
+            await _either(load_ended, stop_now)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._tail_s):
-                    await self.stop_now.wait()
-            await self._end(polls)
+                    await stop_now.wait()
+            await self._end(polls, stop_now)
         finally:
             for task in [flusher, ready, *polls]:
                 task.cancel()
@@ -86,27 +86,25 @@ class Collection:
             await watch.attempted.wait()
         on_ready()
 
-    async def _end(self, polls: list[asyncio.Task[None]]) -> None:
+    async def _end(self, polls: list[asyncio.Task[None]], stop_now: asyncio.Event) -> None:
         """Let polls under way end, then read everything a last time, both within bounds and unless told to stop."""
         self._stopping.set()
-        stop = asyncio.create_task(self.stop_now.wait())
+        stop = asyncio.create_task(stop_now.wait())
         try:
-            for work, patience_s in ((self._settle(polls), _POLL_ENDS_S), (self._last_read(), _LAST_READ_S)):
-                task = asyncio.create_task(work)
+            for work, patience_s in ((partial(_settle, polls), _POLL_ENDS_S), (self._last_read, _LAST_READ_S)):
+                if stop_now.is_set():
+                    return
+                task = asyncio.create_task(work())
                 await asyncio.wait({task, stop}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         finally:
             stop.cancel()
 
-    @staticmethod
-    async def _settle(polls: list[asyncio.Task[None]]) -> None:
-        await asyncio.gather(*polls, return_exceptions=True)
-
     async def _last_read(self) -> None:
         # One after the other: what an earlier source tells (the alarms' names) a later one uses.
         for watch in self._watches:
-            if not watch.given_up and not self.stop_now.is_set():
+            if not watch.given_up:
                 await watch.once()
 
     async def _flush_for_ever(self) -> None:
@@ -147,10 +145,16 @@ class Collection:
         except OSError as error:
             self._journal.restore(batch)
             if not self._disk_trouble:
-                self._say(f"cannot write to the run directory ({redact(str(error))}); keeping the rows and trying again")
+                self._say(
+                    f"cannot write to the run directory ({redact(str(error))}); keeping the rows and trying again"
+                )
             self._disk_trouble = True
         else:
             self._disk_trouble = False
+
+
+async def _settle(polls: list[asyncio.Task[None]]) -> None:
+    await asyncio.gather(*polls, return_exceptions=True)
 
 
 async def _either(*events: asyncio.Event) -> None:

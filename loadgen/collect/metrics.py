@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from loadgen.collect.aws import Answer, Api
-from loadgen.collect.base import MalformedError, Reading, Row
+from loadgen.collect.aws import Api
+from loadgen.collect.base import Answer, MalformedError, Reading, Row, Watched
 from loadgen.collect.rows import sample
 from traces.clock import to_datetime, to_us
 from traces.units import US_PER_S
@@ -52,21 +52,18 @@ class Metrics:
 
     name = "cloudwatch"
 
-    def __init__(
-        self, api: Api, endpoint: str, variant: str, *, resource: str, period_us: int, since_us: int
-    ) -> None:
+    def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
         self.period_us = period_us
         self._api = api
-        self._resource = resource
-        self._since_us = since_us
-        self._complete_us = since_us
-        self._queries = queries(endpoint, variant)
+        self._watched = watched
+        self._complete_us = watched.since_us
+        self._queries = queries(watched.endpoint, watched.variant)
 
     async def poll(self, now_us: int) -> Reading:
         """Return every datapoint since five minutes before the last complete reading."""
-        start_us, end_us = window(self._since_us, self._complete_us, now_us)
+        start_us, end_us = window(self._watched.since_us, self._complete_us, now_us)
         reading = Reading()
-        parameters = {
+        parameters: dict[str, Any] = {
             "MetricDataQueries": self._queries,
             "StartTime": to_datetime(start_us),
             "EndTime": to_datetime(end_us),
@@ -74,7 +71,7 @@ class Metrics:
         }
         complete = True
         async for page in self._api.pages("get_metric_data", **parameters):
-            reading.samples += datapoints(page, self._resource)
+            reading.samples += datapoints(page, self._watched.resource)
             statuses = {result.get("StatusCode") for result in page.data.get("MetricDataResults", [])}
             if statuses & {"InternalError", "Forbidden"}:
                 complete = False

@@ -18,8 +18,9 @@ from botocore.awsrequest import AWSRequest
 from yarl import URL
 
 from loadgen.collect.anchors import SAGEMAKER
-from loadgen.collect.aws import Answer, Offsets, is_loopback
+from loadgen.collect.aws import Offsets, is_loopback
 from loadgen.collect.base import (
+    Answer,
     DeniedError,
     ExpiredError,
     MalformedError,
@@ -28,6 +29,7 @@ from loadgen.collect.base import (
     SourceError,
     SourceUnreachableError,
     ThrottledError,
+    Watched,
 )
 from loadgen.collect.pacing import Limiter
 from loadgen.collect.rows import observation, redact, sample
@@ -138,15 +140,10 @@ class OperationMetrics:
 
     name = "promql"
 
-    def __init__(
-        self, api: PromApi, endpoint: str, variant: str, *, resource: str, period_us: int, since_us: int
-    ) -> None:
+    def __init__(self, api: PromApi, watched: Watched, period_us: int) -> None:
         self.period_us = period_us
         self._api = api
-        self._endpoint = endpoint
-        self._variant = variant
-        self._resource = resource
-        self._since_us = since_us
+        self._watched = watched
         self._names: dict[str, str] = {}
 
     async def poll(self, now_us: int) -> Reading:
@@ -156,14 +153,20 @@ class OperationMetrics:
             listed = await self._api.get("/api/v1/label/__name__/values")
             self._names = resolve(listed.data["data"])
         reading = Reading()
-        range_s = min(_RANGE_AT_MOST_S, max(1, math.ceil((now_us - self._since_us) / US_PER_S)))
+        range_s = min(_RANGE_AT_MOST_S, max(1, math.ceil((now_us - self._watched.since_us) / US_PER_S)))
         for canonical, name in self._names.items():
-            query = f'{name}{{"{_ENDPOINT}"="{_escaped(self._endpoint)}"}}[{range_s}s]'
+            query = f'{name}{{"{_ENDPOINT}"="{_escaped(self._watched.endpoint)}"}}[{range_s}s]'
             answer = await self._api.get("/api/v1/query", query=query, time=f"{now_us / US_PER_S:.3f}")
             series = series_of(answer.data["data"])
             if len(series) >= _SERIES_AT_MOST:
-                reading.failures.append(MalformedError(f"promql {name}: the answer was cut at {_SERIES_AT_MOST} series"))
-            rows = [row for one in series for row in series_rows(canonical, one, self._variant, answer, self._resource)]
+                reading.failures.append(
+                    MalformedError(f"promql {name}: the answer was cut at {_SERIES_AT_MOST} series")
+                )
+            rows = [
+                row
+                for one in series
+                for row in series_rows(canonical, one, self._watched.variant, answer, self._watched.resource)
+            ]
             (reading.samples if canonical == "ice_count" else reading.observations).extend(rows)
         return reading
 
@@ -219,11 +222,10 @@ def series_rows(canonical: str, series: Mapping[str, Any], variant: str, answer:
         rows.append(
             observation(
                 SAGEMAKER[_signal(canonical, labels)],
-                resource=resource,
+                resource,
+                f"{identity}@{at_us}",
+                answer,
                 unit_id=unit,
-                native_id=f"{identity}@{at_us}",
-                sent_us=answer.sent_us,
-                received_us=answer.received_us,
                 hi_us=at_us,
                 duration_us=round(value * US_PER_S),
                 detail={"labels": labels},

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 
 from loadgen.collect.anchors import Signal
-from loadgen.collect.base import Row
+from loadgen.collect.base import Answer, Row
 from traces.clock import to_datetime
+
+PLATFORM = "sagemaker"
 
 _SECRETS = re.compile(
     r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b"  # access key ids
@@ -22,11 +24,11 @@ _WHITE = re.compile(r"\s+")
 
 def observation(
     signal: Signal,
-    *,
     resource: str,
     native_id: str,
-    sent_us: int | None,
-    received_us: int,
+    told_by: Answer,
+    *,
+    at_us: int | None = None,
     lo_us: int | None = None,
     hi_us: int | None = None,
     duration_us: int | None = None,
@@ -34,11 +36,11 @@ def observation(
     scaling_id: str | None = None,
     unit_id: str | None = None,
     detail: Mapping[str, Any] | None = None,
-    platform: str = "sagemaker",
 ) -> Row:
-    """Return one row of the Observation table; `sent_us` and `received_us` are when the reading that told was made."""
+    """Return one row of the Observation table; `at_us` is a bound on both sides, `told_by` the answer that told."""
+    lo_us, hi_us = (lo_us, hi_us) if at_us is None else (at_us, at_us)
     return {
-        "platform": platform,
+        "platform": PLATFORM,
         "resource": resource,
         "scaling_id": scaling_id,
         "unit_id": unit_id,
@@ -51,8 +53,8 @@ def observation(
         "native_id": native_id,
         "clock": signal.clock,
         "resolution_us": signal.resolution_us if resolution_us is None else resolution_us,
-        "request_sent": None if sent_us is None else to_datetime(sent_us),
-        "response_received": to_datetime(received_us),
+        "request_sent": to_datetime(told_by.sent_us),
+        "response_received": to_datetime(told_by.received_us),
         "verified": signal.verified,
         "detail": None if detail is None else msgspec.json.encode(detail, order="sorted", enc_hook=str).decode(),
     }
@@ -96,9 +98,9 @@ def gap(source: str, reason: str, start_us: int, end_us: int | None, detail: str
 
 
 def redact(text: str) -> str:
-    """Return a service's message on one line of at most 300 characters, without keys, tokens and account numbers.
+    r"""Return a service's message on one line of at most 300 characters, without keys, tokens and account numbers.
 
-    >>> redact("User: arn:aws:iam::123456789012:user/x may not\\n call it")
+    >>> redact("User: arn:aws:iam::123456789012:user/x may not\n call it")
     'User: arn:aws:iam::***:user/x may not call it'
     """
     return _SECRETS.sub("***", _WHITE.sub(" ", text)).strip()[:300]

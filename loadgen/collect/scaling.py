@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from loadgen.collect.anchors import SAGEMAKER, Signal
-from loadgen.collect.aws import Answer, Api
-from loadgen.collect.base import Reading, Row
+from loadgen.collect.anchors import SAGEMAKER
+from loadgen.collect.aws import Api
+from loadgen.collect.base import Answer, Reading, Row, Watched
 from loadgen.collect.rows import observation
 from traces.clock import to_us
 from traces.units import US_PER_S
@@ -29,22 +29,22 @@ class ScalingPolicies:
 
     name = "application-autoscaling:policies"
 
-    def __init__(self, api: Api, resource: str, period_us: int) -> None:
+    def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
         self.period_us = period_us * _PERIOD_POLLS
         self.alarm_names: list[str] = []
         self._api = api
-        self._resource = resource
+        self._watched = watched
 
     async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
         """Return the snapshots of the targets and the policies."""
         targets = await self._api.call(
             "describe_scalable_targets",
             ServiceNamespace=NAMESPACE,
-            ResourceIds=[self._resource],
+            ResourceIds=[self._watched.resource],
             ScalableDimension=DIMENSION,
         )
         policies: list[dict[str, Any]] = []
-        scope = {"ServiceNamespace": NAMESPACE, "ResourceId": self._resource, "ScalableDimension": DIMENSION}
+        scope = {"ServiceNamespace": NAMESPACE, "ResourceId": self._watched.resource, "ScalableDimension": DIMENSION}
         async for page in self._api.pages("describe_scaling_policies", **scope):
             policies += page.data.get("ScalingPolicies", [])
         named = {alarm.get("AlarmName") for policy in policies for alarm in policy.get("Alarms") or ()}
@@ -57,21 +57,20 @@ class ScalingActivities:
 
     name = "application-autoscaling:activity"
 
-    def __init__(self, api: Api, resource: str, period_us: int, since_us: int) -> None:
+    def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
         self.period_us = period_us
         self._api = api
-        self._resource = resource
-        self._since_us = since_us
+        self._watched = watched
         self._open_us: int | None = None
 
     async def poll(self, now_us: int) -> Reading:
         """Return the rows of every activity in the window; what did not change is dropped later by its content."""
-        start_us = max(self._since_us, now_us - _WINDOW_US)
+        start_us = max(self._watched.since_us, now_us - _WINDOW_US)
         if self._open_us is not None:
             start_us = min(start_us, self._open_us)
         reading = Reading()
         open_us: list[int] = []
-        scope = {"ServiceNamespace": NAMESPACE, "ResourceId": self._resource, "ScalableDimension": DIMENSION}
+        scope = {"ServiceNamespace": NAMESPACE, "ResourceId": self._watched.resource, "ScalableDimension": DIMENSION}
         async for page in self._api.pages("describe_scaling_activities", **scope, IncludeNotScaledActivities=True):
             activities = page.data.get("ScalingActivities", [])
             older = 0
@@ -84,7 +83,7 @@ class ScalingActivities:
                     continue
                 if running:
                     open_us.append(began)
-                reading.observations += activity_rows(activity, page, self._resource)
+                reading.observations += activity_rows(activity, page, self._watched.resource)
             if older and older == len(activities):
                 break
         self._open_us = min(open_us, default=None)
@@ -104,39 +103,26 @@ def activity_rows(activity: Mapping[str, Any], answer: Answer, resource: str) ->
         return []
     code, reasons = activity.get("StatusCode"), activity.get("NotScaledReasons") or []
 
-    def row(signal: str, suffix: str, hi_us: int, detail: Mapping[str, Any]) -> Row:
-        return _row(SAGEMAKER[signal], f"{key}:{suffix}", key, answer, resource, (began, hi_us), detail)
+    def row(signal: str, suffix: str, hi_us: int, **extra: Any) -> Row:
+        return observation(
+            SAGEMAKER[signal],
+            resource,
+            f"{key}:{suffix}",
+            answer,
+            scaling_id=key,
+            lo_us=began,
+            hi_us=hi_us,
+            detail=_detail(activity) | extra,
+        )
 
     rows = []
     if not reasons:
-        rows.append(row("activity.start", "decision", began, _detail(activity)))
+        rows.append(row("activity.start", "decision", began))
     if not reasons and code == "Successful" and ended is not None:
-        rows.append(row("activity.end", "in_service", max(began, ended), _detail(activity)))
+        rows.append(row("activity.end", "in_service", max(began, ended)))
     if reasons or code in _NOT_SCALED:
-        rows.append(row("activity.not-scaled", "not-scaled", began, _detail(activity) | {"reasons": reasons}))
+        rows.append(row("activity.not-scaled", "not-scaled", began, reasons=reasons))
     return rows
-
-
-def _row(
-    signal: Signal,
-    native_id: str,
-    key: str,
-    answer: Answer,
-    resource: str,
-    bounds_us: tuple[int, int],
-    detail: Mapping[str, Any],
-) -> Row:
-    return observation(
-        signal,
-        resource=resource,
-        scaling_id=key,
-        native_id=native_id,
-        sent_us=answer.sent_us,
-        received_us=answer.received_us,
-        lo_us=bounds_us[0],
-        hi_us=bounds_us[1],
-        detail=detail,
-    )
 
 
 def _detail(activity: Mapping[str, Any]) -> dict[str, Any]:

@@ -75,7 +75,8 @@ class Watch:
         except SourceError as error:
             failures = [error]
             self.given_up = isinstance(error, DeniedError)
-        except Exception as error:  # noqa: BLE001 - an adapter's bug or a strange answer must not end the collection
+        except Exception as error:
+            # A strange answer, or an adapter's bug, must not end the collection.
             failures = [MalformedError(f"{self.source.name}: {type(error).__name__}: {error}")]
         finally:
             self.attempted.set()
