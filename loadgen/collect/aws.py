@@ -1,0 +1,239 @@
+"""AWS clients: one call at a time through a limiter, its instants kept, its failures typed, its Date header read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from email.utils import parsedate_to_datetime
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from aiobotocore.config import AioConfig
+from aiobotocore.session import AioSession, get_session
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    HTTPClientError,
+    NoCredentialsError,
+    TokenRetrievalError,
+)
+from botocore.parsers import ResponseParserError
+
+from loadgen.collect.base import (
+    Answer,
+    DeniedError,
+    ExpiredError,
+    MalformedError,
+    SourceError,
+    SourceUnreachableError,
+    ThrottledError,
+)
+from loadgen.collect.pacing import CALLS_PER_S, Limiter
+from loadgen.collect.rows import redact
+from traces.clock import ClientClock, EndpointClock, to_us
+from traces.errors import BadInputError
+
+SERVICES = ("sagemaker", "application-autoscaling", "cloudwatch", "logs")
+
+_THROTTLED = {
+    "Throttling",
+    "ThrottlingException",
+    "ThrottledException",
+    "TooManyRequests",
+    "TooManyRequestsException",
+    "RequestLimitExceeded",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "SlowDown",
+    "BandwidthLimitExceeded",
+}
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
+_DENIED = {
+    "AccessDenied",
+    "AccessDeniedException",
+    "NotAuthorized",
+    "UnauthorizedOperation",
+    "UnrecognizedClientException",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "SignatureDoesNotMatch",
+    "IncompleteSignature",
+    "MissingAuthenticationToken",
+    "OptInRequired",
+}
+_CONNECT_TIMEOUT_S = 5
+_READ_TIMEOUT_S = 10
+_PAGES_AT_MOST = 50
+
+
+class Offsets:
+    """The newest clock offset of each service: its Date header minus our time as mapped to the endpoint clock."""
+
+    def __init__(self, endpoint_clock: EndpointClock) -> None:
+        self._clock = endpoint_clock
+        self._newest: dict[str, tuple[int, int]] = {}
+
+    def read(self, service: str, date: str | None, received_us: int) -> None:
+        """Note a response's Date header (1 s resolution); an unreadable one is ignored."""
+        try:
+            stamped = parsedate_to_datetime(date or "")
+        except ValueError:
+            return
+        if stamped.tzinfo is not None:
+            self._newest[service] = (to_us(stamped) - self._clock.to_endpoint_us(received_us), received_us)
+
+    def drain(self) -> dict[str, tuple[int, int]]:
+        """Return (offset µs, when received) by service since the last call."""
+        found, self._newest = self._newest, {}
+        return found
+
+
+class Api:
+    """One service's client."""
+
+    def __init__(self, client: Any, service: str, clock: ClientClock, limiter: Limiter, offsets: Offsets) -> None:
+        self.client = client
+        self.service = service
+        self.clock = clock
+        self.limiter = limiter
+        self.offsets = offsets
+
+    async def call(self, operation: str, **parameters: Any) -> Answer:
+        """Return the answer to one call; raises `SourceError`."""
+        await self.limiter.wait(f"{self.service}.{operation}")
+        sent_us = self.clock.now_us()
+        try:
+            data = await getattr(self.client, operation)(**parameters)
+        except (BotoCoreError, ClientError, ResponseParserError) as error:
+            raise typed(error, f"{self.service} {operation}") from error
+        received_us = self.clock.now_us()
+        headers = data.pop("ResponseMetadata", {}).get("HTTPHeaders", {})
+        self.offsets.read(self.service, headers.get("date"), received_us)
+        return Answer(data, sent_us, received_us)
+
+    async def pages(self, operation: str, next_key: str = "NextToken", **parameters: Any) -> AsyncIterator[Answer]:
+        """Yield the answers of a call that comes in pages; empty pages with a token are followed too."""
+        for _ in range(_PAGES_AT_MOST):
+            answer = await self.call(operation, **parameters)
+            yield answer
+            following = answer.data.get(next_key)
+            if not following or following == parameters.get(next_key):
+                return
+            parameters[next_key] = following
+
+
+def typed(error: Exception, call: str) -> SourceError:
+    """Return the typed error for what botocore raised; the message is fit for a row and for the terminal."""
+    kind: type[SourceError] = MalformedError
+    if isinstance(error, ClientError):
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        kind = _kind_of(code, status)
+    elif isinstance(error, (NoCredentialsError, CredentialRetrievalError, TokenRetrievalError)):
+        kind = ExpiredError
+    elif isinstance(error, (HTTPClientError, EndpointConnectionError)):
+        kind = SourceUnreachableError
+    return kind(redact(f"{call}: {error}"))
+
+
+def _kind_of(code: str, status: int) -> type[SourceError]:
+    code = code.rpartition("#")[2]
+    if code in _THROTTLED or status == 429:
+        return ThrottledError
+    if code in _EXPIRED:
+        return ExpiredError
+    if code in _DENIED or status in {401, 403}:
+        return DeniedError
+    return SourceUnreachableError if status >= 500 else MalformedError
+
+
+class Platform:
+    """The session and its clients, open between `async with`.
+
+    `endpoint_url` replaces every service's own address. Botocore's own retries wait in wall time and hide throttling,
+    so under a compressed clock there are none; our own loop slows down and says so.
+    """
+
+    def __init__(
+        self,
+        clock: ClientClock,
+        endpoint_clock: EndpointClock,
+        *,
+        region: str | None,
+        endpoint_url: str | None = None,
+        verify_tls: bool = True,
+        session: Callable[[], AioSession] = get_session,
+    ) -> None:
+        self.session = session()
+        self.verify_tls = verify_tls
+        self.offsets = Offsets(endpoint_clock)
+        self._clock = clock
+        self.limiter = Limiter(CALLS_PER_S * endpoint_clock.time_scale)
+        self._attempts = 2 if endpoint_clock.time_scale == 1 else 1
+        self._endpoint_url = endpoint_url
+        self.region = region or self.session.get_config_variable("region")
+        self._stack = AsyncExitStack()
+        self._apis: dict[str, Api] = {}
+
+    async def __aenter__(self) -> Self:
+        if not self.region:
+            raise BadInputError("no AWS region is set; give --region, set AWS_REGION, or add region to [collect]")
+        if await self.credentials() is None:
+            raise BadInputError(
+                "no AWS credentials were found; set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+                "or run `aws configure`"
+            )
+        for service in SERVICES:
+            manager = self.session.create_client(
+                service,
+                region_name=self.region,
+                endpoint_url=self._endpoint_url,
+                verify=self.verify_tls,
+                config=self._config(),
+            )
+            client = await self._stack.enter_async_context(manager)
+            self._apis[service] = Api(client, service, self._clock, self.limiter, self.offsets)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def api(self, service: str) -> Api:
+        """Return a service's client."""
+        return self._apis[service]
+
+    @property
+    def monitoring_url(self) -> str:
+        """The address of CloudWatch's monitoring host, where the signed PromQL interface lives too."""
+        return str(self._apis["cloudwatch"].client.meta.endpoint_url)
+
+    async def credentials(self) -> Any:
+        """Return the session's credentials from the standard chain, or `None`."""
+        try:
+            return await self.session.get_credentials()
+        except BotoCoreError as error:
+            raise BadInputError(f"the AWS credentials cannot be read: {redact(str(error))}") from error
+
+    def _config(self) -> AioConfig:
+        retries = {"mode": "adaptive" if self._attempts > 1 else "standard", "total_max_attempts": self._attempts}
+        return AioConfig(
+            connect_timeout=_CONNECT_TIMEOUT_S,
+            read_timeout=_READ_TIMEOUT_S,
+            max_pool_connections=16,
+            retries=retries,
+            user_agent_extra="ramptrace",
+            # A proxy of the environment cannot reach our own machine.
+            proxies={} if is_loopback(self._endpoint_url) else None,
+        )
+
+
+def is_loopback(url: str | None) -> bool:
+    """Tell whether a URL names this machine.
+
+    >>> is_loopback("http://127.0.0.1:8080"), is_loopback("https://monitoring.us-east-1.amazonaws.com")
+    (True, False)
+    """
+    host = urlsplit(url or "").hostname or ""
+    return host in {"localhost", "::1"} or host.startswith("127.")

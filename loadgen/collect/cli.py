@@ -1,0 +1,128 @@
+"""The command `collect`. Imports only click at the top: the rest is heavy, and must not meet gevent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from loadgen.scenario import CollectSection
+
+
+@click.command(short_help="Collect scaling events alone.")
+@click.argument("scenario", required=False, type=click.Path(path_type=Path))
+@click.option("--attach", type=click.Path(path_type=Path), help="Collect into this run, for the replay that made it.")
+@click.option("--run-dir", type=click.Path(path_type=Path), help="Where to make the run.  [default: runs/<time>-…]")
+@click.option("--endpoint-name", help="SageMaker endpoint to watch.")
+@click.option("--variant", help="Production variant to watch.  [default: AllTraffic]")
+@click.option("--region", help="AWS region.  [default: as AWS is set up]")
+@click.option("--endpoint-url", help="Address that replaces all of AWS's own.")
+@click.option("--emulator", "emulator_url", help="Address of an emulator whose clock to read.")
+@click.option("--duration", help="How long to collect, in endpoint time, such as 10m.  [default: until Ctrl-C]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def collect(
+    ctx: click.Context,
+    /,
+    scenario: Path | None,
+    attach: Path | None,
+    duration: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Read what the platform tells about a scale-out: states, activities, alarms, metrics, logs, reported durations.
+
+    Reads only. The endpoint comes from [collect] of a SCENARIO, from options, or, with --attach, from a replay's run.
+    With --attach it prints {"ready": true} once every source was tried; SIGTERM, or the end of standard input, tells
+    it that the load has ended, and it goes on for the tail.
+    """
+    if attach is not None:
+        _attach(attach)
+    else:
+        ctx.exit(_alone(scenario, duration, as_json, **options))
+
+
+def _attach(run_dir: Path) -> None:
+    import asyncio
+
+    from loadgen.collect.session import attach
+
+    written = asyncio.run(attach(run_dir, say=_say, on_ready=lambda: _print(json.dumps({"ready": True}))))
+    _print(json.dumps({"ended": True, **written}))
+
+
+def _alone(
+    scenario: Path | None,
+    duration: str | None,
+    as_json: bool,
+    *,
+    run_dir: Path | None,
+    emulator_url: str | None,
+    **options: str | None,
+) -> int:
+    import asyncio
+
+    from loadgen.collect.session import alone
+    from traces.errors import EXIT_INTERRUPTED
+    from traces.units import parse_duration_us
+
+    section, directory, condition, emulator = _settings(scenario, options)
+    path, written, interrupted = asyncio.run(
+        alone(
+            section,
+            run_dir=run_dir,
+            directory=directory,
+            condition=condition,
+            emulator_url=emulator_url or emulator,
+            duration_us=None if duration is None else parse_duration_us(duration),
+            say=_say,
+        )
+    )
+    if as_json:
+        _print(json.dumps({"schema": 1, "run": str(path), "interrupted": interrupted, "rows": written}))
+    else:
+        _print(f"{path}: " + ", ".join(f"{count} {table}" for table, count in written.items()))
+    return EXIT_INTERRUPTED if interrupted else 0
+
+
+def _settings(
+    scenario: Path | None, options: dict[str, str | None]
+) -> tuple[CollectSection, str, str | None, str | None]:
+    """Return the section, the directory for runs, the condition and the emulator's address; options override."""
+    import msgspec
+
+    from loadgen.scenario import CollectSection, load_scenario
+    from traces.errors import BadInputError
+
+    given = {name: value for name, value in options.items() if value is not None}
+    if scenario is None:
+        if "endpoint_name" not in given:
+            raise BadInputError("nothing to watch; give a SCENARIO with [collect], or --endpoint-name")
+        return msgspec.convert(given, CollectSection), "runs", None, None
+    loaded = load_scenario(scenario)
+    if loaded.collect is None and "endpoint_name" not in given:
+        raise BadInputError(f"{scenario}: it has no [collect]; add one, or give --endpoint-name")
+    base = {} if loaded.collect is None else msgspec.structs.asdict(loaded.collect)
+    section = msgspec.convert(base | given, CollectSection)
+    emulator = loaded.emulator.url if loaded.emulator else None
+    return section, loaded.run.directory, loaded.run.condition, emulator
+
+
+def _say(line: str) -> None:
+    """Write a line of progress; a reader that went away is no reason to stop collecting."""
+    with contextlib.suppress(OSError):
+        click.echo(f"collect: {line}", err=True)
+
+
+def _print(line: str) -> None:
+    try:
+        click.echo(line)
+        sys.stdout.flush()
+    except OSError:
+        # The parent is gone. What is buffered cannot be written any more, and must not be tried again at exit.
+        sys.stdout = None

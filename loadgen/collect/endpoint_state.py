@@ -1,0 +1,133 @@
+"""DescribeEndpoint: instance counts and states, whose changes are kept as the interval between two readings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from loadgen.collect.anchors import SAGEMAKER
+from loadgen.collect.aws import Api
+from loadgen.collect.base import Answer, Reading, Row, Watched
+from loadgen.collect.rows import observation
+from traces.clock import to_us
+
+FIRST, LAST = "describe-endpoint-first", "describe-endpoint-last"
+STAMP = "_ramptrace"
+"""Key, in the two snapshots, of when the reading was made: `sent_us` and `received_us`, client time."""
+
+_COUNTS = {"DesiredInstanceCount": "desired", "CurrentInstanceCount": "current"}
+
+
+class Seen(NamedTuple):
+    """A field's value and the client time at which the last request that returned it was sent."""
+
+    value: Any
+    sent_us: int
+
+
+class EndpointState:
+    """Polls one endpoint; `before` is the last reading of an earlier collector of the same run, if there was one.
+
+    A change that happened between two collectors is then found too, with the interval as wide as the pause was.
+    """
+
+    name = "sagemaker:describe-endpoint"
+
+    def __init__(self, api: Api, watched: Watched, period_us: int, before: Mapping[str, Any] | None = None) -> None:
+        self.period_us = period_us
+        self._api = api
+        self._watched = watched
+        self._first = before is None
+        self._seen: dict[str, Seen] = {}
+        if before is not None:
+            sent_us = before.get(STAMP, {}).get("sent_us")
+            if isinstance(sent_us, int):
+                self._seen = {key: Seen(value, sent_us) for key, value in fields(before, watched.variant).items()}
+
+    async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
+        """Return what changed since the last reading, and the reading itself as a snapshot."""
+        answer = await self._api.call("describe_endpoint", EndpointName=self._watched.endpoint)
+        found = fields(answer.data, self._watched.variant)
+        rows = [
+            *changes(self._seen, found, answer, self._watched.resource),
+            *variant_statuses(answer, self._watched.variant, self._watched.resource),
+        ]
+        stamped = {**answer.data, STAMP: {"sent_us": answer.sent_us, "received_us": answer.received_us}}
+        snapshots = {FIRST: stamped, LAST: stamped} if self._first else {LAST: stamped}
+        # A field that this answer lacks keeps its last known reading: the interval only grows wider.
+        self._seen = {**self._seen, **{key: Seen(value, answer.sent_us) for key, value in found.items()}}
+        self._first = False
+        return Reading(observations=rows, snapshots=snapshots)
+
+
+def fields(endpoint: Mapping[str, Any], variant: str) -> dict[str, Any]:
+    """Return the watched fields that a DescribeEndpoint answer holds: the status, and the variant's counts."""
+    found = {"EndpointStatus": endpoint.get("EndpointStatus")}
+    summary = variant_of(endpoint, variant) or {}
+    found |= {name: summary.get(name) for name in _COUNTS}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def variant_of(endpoint: Mapping[str, Any], variant: str) -> Mapping[str, Any] | None:
+    """Return the summary of one variant, or `None` when the answer has none of that name."""
+    for summary in endpoint.get("ProductionVariants") or ():
+        if summary.get("VariantName") == variant:
+            found: Mapping[str, Any] = summary
+            return found
+    return None
+
+
+def changes(seen: Mapping[str, Seen], found: Mapping[str, Any], answer: Answer, resource: str) -> list[Row]:
+    """Return a row for each field that changed: it did so in [last old request sent, first new response received]."""
+    rows = []
+    for key, value in found.items():
+        old = seen.get(key)
+        if old is None or old.value == value:
+            continue
+        label = _COUNTS.get(key, "status")
+        rose = key in _COUNTS and value > old.value
+        signal = SAGEMAKER[f"{label}.rose" if rose else "endpoint.other"]
+        detail = {"from": old.value, "to": value}
+        rows.append(
+            observation(
+                signal,
+                resource,
+                f"{label}:{old.value}->{value}:{answer.received_us}",
+                answer,
+                lo_us=old.sent_us,
+                hi_us=answer.received_us,
+                resolution_us=answer.received_us - old.sent_us,
+                detail=detail if rose else {"field": key, **detail},
+            )
+        )
+    return rows
+
+
+def variant_statuses(answer: Answer, variant: str, resource: str) -> list[Row]:
+    """Return a row for each Updating transition of the variant, at the service's own StartTime.
+
+    The transition dates a decision unless the variant is on its way to fewer instances.
+    """
+    summary = variant_of(answer.data, variant) or {}
+    desired, current = summary.get("DesiredInstanceCount"), summary.get("CurrentInstanceCount")
+    shrinking = desired is not None and current is not None and desired < current
+    rows = []
+    for status in summary.get("VariantStatus") or ():
+        start = status.get("StartTime")
+        if status.get("Status") != "Updating" or not isinstance(start, datetime):
+            continue
+        message = status.get("StatusMessage")
+        falling = shrinking or str(message).startswith("Terminating")
+        start_us = to_us(start)
+        rows.append(
+            observation(
+                SAGEMAKER["variant.shrinking" if falling else "variant.updating"],
+                resource,
+                f"variant-status:{start_us}",
+                answer,
+                at_us=start_us,
+                detail={"status": "Updating", "status_message": message},
+            )
+        )
+    return rows

@@ -1,0 +1,103 @@
+"""The collector's side of a run directory: drops what it already has, buffers the rest, writes it in small shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from loadgen.collect.base import Reading, Row
+from traces.run import RunDir, ShardWriter, columns_of
+from traces.schema import TABLES, Observation
+
+WRITER = "collector"
+TABLES_WRITTEN = ("observations", "samples", "gaps")
+
+_NOT_CONTENT = {"request_sent", "response_received"}
+_CONTENT = [name for name in pl.Schema(Observation) if name not in _NOT_CONTENT]
+_PLATFORM_SAMPLES = ("cloudwatch", "promql")
+
+
+class Batch(NamedTuple):
+    """What is to be written at one flush: rows by table, snapshots by name."""
+
+    rows: dict[str, list[Row]]
+    snapshots: dict[str, Any]
+
+
+class Journal:
+    """Takes rows in the event loop, as do `cut` and `restore`; `write` may run in a thread beside it.
+
+    An observation is new when its (source, native_id) is, or when what it says changed; then the later row holds. A
+    datapoint is new when its value is.
+    """
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._writers = {table: ShardWriter(run, table, WRITER) for table in TABLES_WRITTEN}
+        self._rows = _empty()
+        self._snapshots: dict[str, Any] = {}
+        self._observed: dict[tuple[str, str], int] = {}
+        self._sampled: dict[tuple[Any, ...], float] = {}
+        self.written = dict.fromkeys(TABLES_WRITTEN, 0)
+        self._recall()
+
+    def take(self, reading: Reading) -> None:
+        """Take what is new in a reading."""
+        for row in reading.observations:
+            key, content = (row["source"], row["native_id"]), _content(row)
+            if self._observed.get(key) != content:
+                self._observed[key] = content
+                self._rows["observations"].append(row)
+        for row in reading.samples:
+            point = _point(row)
+            if self._sampled.get(point) != row["value"]:
+                self._sampled[point] = row["value"]
+                self._rows["samples"].append(row)
+        self._snapshots |= reading.snapshots
+
+    def add(self, table: str, row: Row) -> None:
+        """Take one row as it is."""
+        self._rows[table].append(row)
+
+    def cut(self) -> Batch:
+        """Take out all that is pending."""
+        batch = Batch(self._rows, self._snapshots)
+        self._rows, self._snapshots = _empty(), {}
+        return batch
+
+    def write(self, batch: Batch) -> None:
+        """Write a batch and empty it as it goes; on an `OSError` it holds what is still to be written."""
+        for table, rows in batch.rows.items():
+            self._writers[table].write(columns_of(rows, TABLES[table]))
+            self.written[table] += len(rows)
+            batch.rows[table] = []
+        for name in list(batch.snapshots):
+            self._run.write_snapshot(name, batch.snapshots[name])
+            del batch.snapshots[name]
+
+    def restore(self, batch: Batch) -> None:
+        """Put back what could not be written."""
+        self._rows = {table: batch.rows[table] + self._rows[table] for table in TABLES_WRITTEN}
+        self._snapshots = batch.snapshots | self._snapshots
+
+    def _recall(self) -> None:
+        """Learn what an earlier collector of the same run wrote."""
+        for row in self._run.scan("observations").sort("response_received").collect().iter_rows(named=True):
+            self._observed[row["source"], row["native_id"]] = _content(row)
+        samples = self._run.scan("samples").filter(pl.col("source").is_in(_PLATFORM_SAMPLES)).sort("received").collect()
+        for row in samples.iter_rows(named=True):
+            self._sampled[_point(row)] = row["value"]
+
+
+def _empty() -> dict[str, list[Row]]:
+    return {table: [] for table in TABLES_WRITTEN}
+
+
+def _content(row: Mapping[str, Any]) -> int:
+    return hash(tuple(row[name] for name in _CONTENT))
+
+
+def _point(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[key] for key in ("source", "metric", "resource", "unit_id", "statistic", "period_us", "start"))

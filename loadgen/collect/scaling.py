@@ -1,0 +1,143 @@
+"""Application Auto Scaling: targets and policies as snapshots, scaling activities as observations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from loadgen.collect.anchors import SAGEMAKER
+from loadgen.collect.aws import Api
+from loadgen.collect.base import Answer, Reading, Row, Watched
+from loadgen.collect.rows import observation
+from traces.clock import to_us
+from traces.units import US_PER_S
+
+NAMESPACE = "sagemaker"
+DIMENSION = "sagemaker:variant:DesiredInstanceCount"
+
+_PERIOD_POLLS = 6
+_WINDOW_US = 3_600 * US_PER_S
+_NOT_SCALED = {"Failed", "Unfulfilled", "Overridden"}
+_COUNT = re.compile(r"instance count to (\d+)")
+_CAUSE = re.compile(r"monitor alarm (?P<alarm>.+?) in state \w+ triggered policy (?P<policy>.+?)\.?$")
+
+
+class ScalingPolicies:
+    """Keeps the names of the alarms that the variant's policies made: they are never built, always read."""
+
+    name = "application-autoscaling:policies"
+
+    def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
+        self.period_us = period_us * _PERIOD_POLLS
+        self.alarm_names: list[str] = []
+        self._api = api
+        self._watched = watched
+
+    async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
+        """Return the snapshots of the targets and the policies."""
+        targets = await self._api.call(
+            "describe_scalable_targets",
+            ServiceNamespace=NAMESPACE,
+            ResourceIds=[self._watched.resource],
+            ScalableDimension=DIMENSION,
+        )
+        policies: list[dict[str, Any]] = []
+        scope = {"ServiceNamespace": NAMESPACE, "ResourceId": self._watched.resource, "ScalableDimension": DIMENSION}
+        async for page in self._api.pages("describe_scaling_policies", **scope):
+            policies += page.data.get("ScalingPolicies", [])
+        named = {alarm.get("AlarmName") for policy in policies for alarm in policy.get("Alarms") or ()}
+        self.alarm_names = sorted(name for name in named if name)
+        return Reading(snapshots={"scalable-targets": targets.data, "scaling-policies": {"ScalingPolicies": policies}})
+
+
+class ScalingActivities:
+    """Reads the activities, newest first, over a sliding window: they change after they appeared."""
+
+    name = "application-autoscaling:activity"
+
+    def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
+        self.period_us = period_us
+        self._api = api
+        self._watched = watched
+        self._open_us: int | None = None
+
+    async def poll(self, now_us: int) -> Reading:
+        """Return the rows of every activity in the window; what did not change is dropped later by its content."""
+        start_us = max(self._watched.since_us, now_us - _WINDOW_US)
+        if self._open_us is not None:
+            start_us = min(start_us, self._open_us)
+        reading = Reading()
+        open_us: list[int] = []
+        scope = {"ServiceNamespace": NAMESPACE, "ResourceId": self._watched.resource, "ScalableDimension": DIMENSION}
+        async for page in self._api.pages("describe_scaling_activities", **scope, IncludeNotScaledActivities=True):
+            activities = page.data.get("ScalingActivities", [])
+            older = 0
+            for activity in activities:
+                began = _instant(activity.get("StartTime"))
+                ended = _instant(activity.get("EndTime"))
+                running = activity.get("StatusCode") in {"Pending", "InProgress"}
+                if began is None or (began < start_us and not running and (ended is None or ended < start_us)):
+                    older += 1
+                    continue
+                if running:
+                    open_us.append(began)
+                reading.observations += activity_rows(activity, page, self._watched.resource)
+            if older and older == len(activities):
+                break
+        self._open_us = min(open_us, default=None)
+        return reading
+
+
+def activity_rows(activity: Mapping[str, Any], answer: Answer, resource: str) -> list[Row]:
+    """Return the rows of one scaling activity.
+
+    An activity that asked for another count dates a decision, whatever became of it (its `status_code` says); one that
+    asked for nothing (`NotScaledReasons`), or did not end well, has a row without an anchor that tells why. The end is
+    an upper bound on the moment of service: it is when the scaler noticed.
+    """
+    key = activity.get("ActivityId")
+    began, ended = _instant(activity.get("StartTime")), _instant(activity.get("EndTime"))
+    if not key or began is None:
+        return []
+    code, reasons = activity.get("StatusCode"), activity.get("NotScaledReasons") or []
+
+    def row(signal: str, suffix: str, hi_us: int, **extra: Any) -> Row:
+        return observation(
+            SAGEMAKER[signal],
+            resource,
+            f"{key}:{suffix}",
+            answer,
+            scaling_id=key,
+            lo_us=began,
+            hi_us=hi_us,
+            detail=_detail(activity) | extra,
+        )
+
+    rows = []
+    if not reasons:
+        rows.append(row("activity.start", "decision", began))
+    if not reasons and code == "Successful" and ended is not None:
+        rows.append(row("activity.end", "in_service", max(began, ended)))
+    if reasons or code in _NOT_SCALED:
+        rows.append(row("activity.not-scaled", "not-scaled", began, reasons=reasons))
+    return rows
+
+
+def _detail(activity: Mapping[str, Any]) -> dict[str, Any]:
+    description, cause = str(activity.get("Description") or ""), str(activity.get("Cause") or "")
+    count, named = _COUNT.search(description), _CAUSE.search(cause)
+    return {
+        "description": description,
+        "cause": cause,
+        "status_code": activity.get("StatusCode"),
+        "status_message": activity.get("StatusMessage"),
+        "desired": int(count[1]) if count else None,
+        "alarm_name": named["alarm"] if named else None,
+        "policy_name": named["policy"] if named else None,
+    }
+
+
+def _instant(value: Any) -> int | None:
+    return to_us(value) if isinstance(value, datetime) else None

@@ -1,0 +1,131 @@
+"""One source under watch: polled at its own pace, its failures kept as gaps, its trouble nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from loadgen.collect.base import DeniedError, MalformedError, Source, SourceError
+from loadgen.collect.journal import Journal
+from loadgen.collect.pacing import Cadence
+from loadgen.collect.rows import gap
+from traces.clock import ClientClock, EndpointClock
+
+_SHORTEST_PERIOD_S = 0.02
+_JITTER = 0.1
+
+
+class _OpenGap(NamedTuple):
+    start_us: int
+    reason: str
+    detail: str
+
+
+class Watch:
+    """Polls one source until told to stop.
+
+    A gap is written when it opens (without an end) and again, with the same source and start, when it closes: the row
+    with an end holds. A denied source is given up; its gap stays open.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        journal: Journal,
+        clock: ClientClock,
+        endpoint_clock: EndpointClock,
+        *,
+        say: Callable[[str], None],
+        random_source: random.Random,
+    ) -> None:
+        self.source = source
+        self.attempted = asyncio.Event()
+        self.given_up = False
+        self._journal = journal
+        self._clock = clock
+        self._endpoint_clock = endpoint_clock
+        self._say = say
+        self._random = random_source
+        period_s = source.period_us / 1e6 / endpoint_clock.time_scale
+        self.cadence = Cadence(max(_SHORTEST_PERIOD_S, period_s))
+        self._good_us = clock.now_us()
+        self._gap: _OpenGap | None = None
+        self._said: set[str] = set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Poll now and then once a period, from a random phase on, until `stop` is set or the source is denied."""
+        await self.once()
+        pause_s = self.cadence.period_s * self._random.random()
+        while not self.given_up and not await _within(stop, pause_s):
+            began = time.monotonic()
+            await self.once()
+            period_s = self.cadence.period_s * self._random.uniform(1 - _JITTER, 1 + _JITTER)
+            pause_s = max(_SHORTEST_PERIOD_S, period_s - (time.monotonic() - began))
+
+    async def once(self) -> None:
+        """Poll once; never raises what the source raises."""
+        asked_us = self._clock.now_us()
+        try:
+            reading = await self.source.poll(self._endpoint_clock.to_endpoint_us(asked_us))
+            self._journal.take(reading)
+            failures = reading.failures
+        except SourceError as error:
+            failures = [error]
+            self.given_up = isinstance(error, DeniedError)
+        except Exception as error:
+            # A strange answer, or an adapter's bug, must not end the collection.
+            failures = [MalformedError(f"{self.source.name}: {type(error).__name__}: {error}")]
+        finally:
+            self.attempted.set()
+        self._file(failures)
+
+    def _file(self, failures: list[SourceError]) -> None:
+        """Turn failures into gaps and a slower pace, or their absence into the end of a gap and a quicker one."""
+        now_us = self._clock.now_us()
+        passing = [failure for failure in failures if not isinstance(failure, DeniedError)]
+        for failure in failures:
+            if isinstance(failure, DeniedError):
+                self._journal.add("gaps", gap(self.source.name, failure.reason, self._good_us, None, str(failure)))
+                what = "gives up" if self.given_up else "goes on without that part"
+                self._tell(f"{self.source.name} {what}: {failure}; see the permissions a read-only collector needs")
+        if passing:
+            self.cadence.failed()
+            self._open(passing[0], now_us)
+        elif not self.given_up:
+            self._close(now_us)
+            self._good_us = now_us
+            self.cadence.succeeded()
+
+    def _open(self, failure: SourceError, now_us: int) -> None:
+        if self._gap is not None and self._gap.reason == failure.reason:
+            return
+        self._close(now_us)
+        self._gap = _OpenGap(self._good_us, failure.reason, str(failure))
+        self._good_us = now_us
+        self._journal.add("gaps", gap(self.source.name, failure.reason, self._gap.start_us, None, str(failure)))
+        self._tell(f"{self.source.name}: {failure.reason} ({failure}); trying again more slowly")
+
+    def _close(self, end_us: int) -> None:
+        if self._gap is not None:
+            start_us, reason, detail = self._gap
+            self._journal.add("gaps", gap(self.source.name, reason, start_us, end_us, detail))
+            self._gap = None
+
+    def _tell(self, line: str) -> None:
+        """Say each thing once: a storm of errors is one line."""
+        if line not in self._said:
+            self._said.add(line)
+            self._say(line)
+
+
+async def _within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, but no longer than `seconds`; tell whether it is set."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
