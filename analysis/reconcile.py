@@ -55,7 +55,6 @@ clocks agree within 100 ms; instances are disciplined within 500 ms; Kubernetes 
 
 FIRST_LINE_LAG_US: Final = 2 * US_PER_S
 """Assumed longest time between the start of a container's process and the first line in its log."""
-MAX_BREACH_SLACK_US: Final = 0
 
 RANKS: Final = {"instant": 1, "bracket": 2, "reported": 3, "template": 4, "polled": 5, "derived": 6, "prior": 7}
 
