@@ -85,7 +85,8 @@ def _collector(inputs: RunInputs) -> list[Finding]:
             return [_finding("no-collector", "warning", text)]
         return []
     last: int = at.max()  # type: ignore[assignment]
-    ended = inputs.requests.select(pl.max_horizontal(pl.col("due").max(), pl.col("done").max()).dt.epoch("us")).item()
+    # The last arrival, not the last answer: a backlog may drain long after the collector was to stop.
+    ended: int | None = inputs.requests["due"].dt.epoch("us").max()  # type: ignore[assignment]
     patience = round(max(5 * US_PER_S, 5 * inputs.manifest.flush_s * US_PER_S) * inputs.manifest.time_scale)
     if ended is None or ended - last <= patience:
         return []
