@@ -16,9 +16,10 @@ from analysis.inputs import RunInputs, open_run, sightings
 from analysis.latency import by_window, errors, over_time
 from analysis.phases import attribute
 from analysis.quality import assess, never_recorded, offset_beyond_date_us
-from analysis.reconcile import FIRST_DECISION, RANKS, Evidence, Timeline, evidence_of, pooled, reconcile
-from analysis.records import AnchorValue, Finding, Onset, ScaleOutResult, Sighting, UnitTimes
+from analysis.reconcile import FIRST_DECISION, PERIOD_CLOSED, Timeline
+from analysis.records import AnchorValue, Finding, Onset, ScaleOutResult, UnitTimes
 from analysis.scaleouts import ScaleOutEvidence, count_rise, find_steps, gather, group_steps
+from analysis.timelines import Context, timelines_of
 from traces.run import Manifest
 from traces.units import US_PER_S
 
@@ -57,7 +58,7 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
     findings = [*inputs.findings, *assess(inputs)]
     seen = sightings(inputs.observations)
     arrivals = offered(inputs.trace, inputs.requests, inputs.load_start_us)
-    context = _Context(inputs=inputs, seen=seen, arrivals=arrivals, offset_us=offset_beyond_date_us(inputs))
+    context = Context(inputs=inputs, seen=seen, arrivals=arrivals, offset_us=offset_beyond_date_us(inputs))
     scale_outs, rate = _scale_outs(context, findings)
     bin_us = _bin_us(arrivals)
     load = load_per_bin(arrivals, bin_us)
@@ -66,7 +67,9 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
     deficit = None if rate is None else float(load["deficit_requests"].sum())
     if not scale_outs:
         findings.append(
-            Finding(code="no-scale-out", severity="warning", text="no scale-out was seen: there is no time to attribute")
+            Finding(
+                code="no-scale-out", severity="warning", text="no scale-out was seen: there is no time to attribute"
+            )
         )
     return RunAnalysis(
         path=inputs.path,
@@ -88,32 +91,29 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
     )
 
 
-class _Context(msgspec.Struct, frozen=True, kw_only=True):
-    inputs: RunInputs
-    seen: list[Sighting]
-    arrivals: pl.DataFrame
-    offset_us: int
-
-
-def _scale_outs(context: _Context, findings: list[Finding]) -> tuple[list[ScaleOutResult], cap.UnitRate | None]:
+def _scale_outs(context: Context, findings: list[Finding]) -> tuple[list[ScaleOutResult], cap.UnitRate | None]:
     inputs = context.inputs
     since = _since_us(context)
     steps = find_steps(context.seen, _units_at_start(inputs.snapshots), since)
-    found, rate = [], None
+    found: list[ScaleOutResult] = []
+    rate: cap.UnitRate | None = None
     previous: int | None = None
     for evidence in gather(group_steps(steps), context.seen):
         onset = _onset(context, evidence, previous)
         if onset is None:
-            text = "demand did not rise before the decision (or is not recorded): time to capacity is unknown, start-up is not"
+            text = (
+                "demand did not rise before the decision (or is not recorded): time to capacity is unknown, "
+                "start-up is not"
+            )
             findings.append(Finding(code="no-onset", severity="warning", text=text))
-        result, calibrated = _attribute(context, evidence, onset, len(found), rate, findings)
+        result, calibrated = _attribute(context, evidence, onset, len(found), known_rate=rate, findings=findings)
         rate = rate or calibrated
         found.append(result)
         previous = evidence.steps[-1].at_us
     return found, rate
 
 
-def _since_us(context: _Context) -> int | None:
+def _since_us(context: Context) -> int | None:
     """Return the start of the load: what was decided before it, the load cannot have caused."""
     first: int | None = context.arrivals["due_us"].min()  # type: ignore[assignment]
     starts = [at for at in (context.inputs.load_start_us, first) if at is not None]
@@ -130,23 +130,24 @@ def _units_at_start(snapshots: dict[str, Any]) -> int | None:
     return count if isinstance(count, int) else None
 
 
-def _onset(context: _Context, evidence: ScaleOutEvidence, previous: int | None) -> Onset | None:
+def _onset(context: Context, evidence: ScaleOutEvidence, previous: int | None) -> Onset | None:
     breach = next((s.hi_us for s in evidence.shared if s.anchor == "breach"), None)
     return find_onset(context.arrivals["due_us"], previous, evidence.steps[0].at_us, breach)
 
 
 def _attribute(
-    context: _Context,
+    context: Context,
     evidence: ScaleOutEvidence,
     onset: Onset | None,
     index: int,
+    *,
     known_rate: cap.UnitRate | None,
     findings: list[Finding],
 ) -> tuple[ScaleOutResult, cap.UnitRate | None]:
-    timelines = _timelines(context, evidence, onset)
+    timelines = timelines_of(context, evidence, onset)
     served = [t for t in timelines if t.at("in_service") is not None]
     rate = known_rate or _rate(context, evidence, onset, served)
-    needed = _needed(context, evidence, onset, rate, served, findings)
+    needed = _needed(context, evidence, onset, rate, served=served, findings=findings)
     chosen = _marginal(evidence, served, needed)
     censored = chosen is None
     timeline = chosen or timelines[-1]
@@ -183,71 +184,15 @@ def _attribute(
 def _all_anchors(chosen: Timeline, named: Sequence[Timeline]) -> tuple[AnchorValue, ...]:
     """Return the scale-out's own anchors once, and each unit's from its start on."""
     public = {"onset", "breach", "alarm", "decision"}
+    hidden = public | {PERIOD_CLOSED, FIRST_DECISION}
     shared = [msgspec.structs.replace(v, unit_id=None) for a, v in chosen.anchors.items() if a in public]
-    units = [v for t in (named or [chosen]) for a, v in t.anchors.items() if a not in public | {"period_closed", FIRST_DECISION}]
-    return tuple([*shared, *units])
+    units = [v for t in (named or [chosen]) for a, v in t.anchors.items() if a not in hidden]
+    return (*shared, *units)
 
 
-def _timelines(context: _Context, evidence: ScaleOutEvidence, onset: Onset | None) -> list[Timeline]:
-    """Return a timeline per new unit, in the order in which they started; one without a unit when none was named."""
-    shared = [e for s in evidence.shared for e in _evidence(context, s)]
-    if onset is not None:
-        error = round(context.inputs.clock.error_us * context.inputs.manifest.time_scale)
-        shared.append(
-            Evidence(
-                rank=RANKS["derived"], anchor="onset", source="offered load", native_id="change-point", method="derived",
-                lo_us=onset.lo_us - error, hi_us=onset.hi_us + error, at_us=onset.at_us,
-            )
-        )  # fmt: skip
-    loose = pooled([e for s in evidence.unlabelled for e in _evidence(context, s) if e.since is not None])
-    own = {unit: [e for s in rows for e in _evidence(context, s)] for unit, rows in evidence.by_unit.items()}
-    units: list[str | None] = sorted(own, key=lambda unit: (_order(own[unit]), unit)) if own else [None]  # type: ignore[assignment]
-    platform = evidence.steps[0].decision.platform
-    result = []
-    for rank, unit in enumerate(units):
-        rows = own.get(unit, []) if unit is not None else []
-        told = {e.anchor for e in rows if e.since is not None}
-        step_rows = _step_evidence(context, evidence, rank, named=unit is not None)
-        extra = [e for e in loose if e.anchor not in told]
-        result.append(reconcile(unit, [*shared, *step_rows, *rows, *extra], platform))
-    return result
-
-
-def _evidence(context: _Context, sighting: Sighting) -> list[Evidence]:
-    return evidence_of(sighting, context.inputs.clock, context.offset_us)
-
-
-def _order(rows: Sequence[Evidence]) -> int:
-    """Return when a unit was ready, or else started, to rank units by."""
-    for anchor in ("ready", "container_started"):
-        known = [e.at_us for e in rows if e.anchor == anchor and e.since is None and e.at_us is not None]
-        if known:
-            return min(known)
-    return max((e.at_us or 0 for e in rows), default=0)
-
-
-def _step_evidence(context: _Context, evidence: ScaleOutEvidence, rank: int, *, named: bool) -> list[Evidence]:
-    """Return decisions and `in_service` evidence for the unit that came `rank`-th (from 0).
-
-    Counts say when the n-th unit was in service; an activity's end bounds all units of its step.
-    """
-    before, steps = evidence.units_before, evidence.steps
-    step = steps[-1]
-    if before is not None and named:
-        step = next((s for s in steps if s.desired is not None and before + rank < s.desired), steps[-1])
-    rows = [*_evidence(context, step.decision)]
-    rows += [msgspec.structs.replace(e, anchor=FIRST_DECISION) for e in _evidence(context, steps[0].decision)]
-    if step.done is not None:
-        rows += _evidence(context, step.done)
-    for sighting in evidence.counts:
-        rise = count_rise(sighting)
-        wanted = None if before is None else (before + rank + 1 if named else evidence.desired)
-        if rise is not None and wanted is not None and rise[0] < wanted <= rise[1]:
-            rows += _evidence(context, sighting)
-    return rows
-
-
-def _rate(context: _Context, evidence: ScaleOutEvidence, onset: Onset | None, served: Sequence[Timeline]) -> cap.UnitRate | None:
+def _rate(
+    context: Context, evidence: ScaleOutEvidence, onset: Onset | None, served: Sequence[Timeline]
+) -> cap.UnitRate | None:
     if onset is None or not evidence.units_before:
         return None
     first = min((t.at("in_service") or 0 for t in served), default=None)
@@ -257,16 +202,17 @@ def _rate(context: _Context, evidence: ScaleOutEvidence, onset: Onset | None, se
     )
 
 
-def _offered(context: _Context, begin: int, end: int) -> float:
+def _offered(context: Context, begin: int, end: int) -> float:
     due = context.arrivals["due_us"]
     return int(((due >= begin) & (due < end)).sum()) / max(end - begin, 1) * US_PER_S
 
 
 def _needed(
-    context: _Context,
+    context: Context,
     evidence: ScaleOutEvidence,
     onset: Onset | None,
     rate: cap.UnitRate | None,
+    *,
     served: Sequence[Timeline],
     findings: list[Finding],
 ) -> int | None:
@@ -279,7 +225,9 @@ def _needed(
     last: int = due.max()  # type: ignore[assignment]
     wanted = cap.units_needed(_offered(context, onset.at_us, min(until, last)), rate.requests_per_s)
     if wanted > desired:
-        text = f"demand needed about {wanted} units, the scaler asked for {desired}: capacity here means what it asked for"
+        text = (
+            f"demand needed about {wanted} units, the scaler asked for {desired}: capacity here means what it asked for"
+        )
         findings.append(Finding(code="under-asked", severity="warning", text=text))
     return min(max(wanted, (evidence.units_before or 0) + 1), desired)
 
@@ -303,13 +251,12 @@ def _unit_times(timeline: Timeline) -> UnitTimes:
     return UnitTimes(
         unit_id=timeline.unit_id,
         window=timeline.length("decision", "container_started"),
-        download=timeline.lengths.get("download_finished")
-        or timeline.length("download_started", "download_finished"),
+        download=timeline.lengths.get("download_finished") or timeline.length("download_started", "download_finished"),
         startup=timeline.length("decision", "in_service"),
     )
 
 
-def _capacity(context: _Context, scale_outs: Sequence[ScaleOutResult]) -> list[cap.Step]:
+def _capacity(context: Context, scale_outs: Sequence[ScaleOutResult]) -> list[cap.Step]:
     at_start = _units_at_start(context.inputs.snapshots)
     if at_start is None:
         at_start = next((s.units_before for s in scale_outs if s.units_before is not None), None)
@@ -356,5 +303,7 @@ def _bin_us(arrivals: pl.DataFrame) -> int:
     if arrivals.is_empty():
         return _BINS_US[0]
     due = arrivals["due_us"]
-    length = int(due.max() - due.min())  # type: ignore[operator]
+    last: int = due.max()  # type: ignore[assignment]
+    first: int = due.min()  # type: ignore[assignment]
+    length = last - first
     return next((b for b in _BINS_US if length <= b * _MOST_BINS), _BINS_US[-1])

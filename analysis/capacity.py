@@ -35,7 +35,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     units: int
 
 
-def calibrate(requests: pl.DataFrame, onset_us: int, until_us: int, units: int, offered_per_s: float) -> UnitRate | None:
+def calibrate(
+    requests: pl.DataFrame, onset_us: int, until_us: int, units: int, offered_per_s: float
+) -> UnitRate | None:
     """Return what one unit delivers, read from the run itself: completions per second and unit while saturated.
 
     Looked at over the last three quarters of [onset, until), while the number of units is still the old one. None
@@ -73,12 +75,17 @@ def marginal(ready_us: Sequence[int], more_needed: int) -> int | None:
     return order[position] if position < len(order) else None
 
 
-def steps(units_at_start: int, begin_us: int, arrivals: Sequence[AnchorValue], falls: Sequence[tuple[int, int, int]]) -> list[Step]:
+def steps(
+    units_at_start: int, begin_us: int, arrivals: Sequence[AnchorValue], falls: Sequence[tuple[int, int, int]]
+) -> list[Step]:
     """Return ready capacity as a step function with bounds.
 
     `arrivals` are `in_service` anchors of new units; `falls` are (lo, hi, number of units gone).
     """
-    changes = [(v.at_us, v.lo_us if v.lo_us is not None else v.at_us, v.hi_us if v.hi_us is not None else v.at_us, 1) for v in arrivals]
+    changes = [
+        (v.at_us, v.lo_us if v.lo_us is not None else v.at_us, v.hi_us if v.hi_us is not None else v.at_us, 1)
+        for v in arrivals
+    ]
     changes += [((lo + hi) // 2, lo, hi, -gone) for lo, hi, gone in falls]
     level = units_at_start
     result = [Step(lo_us=begin_us, at_us=begin_us, hi_us=begin_us, units=level)]

@@ -17,7 +17,7 @@ _RUN = click.Path(path_type=Path)
 @click.argument("run", type=_RUN)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
 def analyse(run: Path, as_json: bool) -> None:
-    """Attribute a run's time to capacity; results also go to RUN/analysis/.
+    r"""Attribute a run's time to capacity; results also go to RUN/analysis/.
 
     \b
     ramptrace analyse runs/20261201T120000Z-demo
@@ -37,10 +37,12 @@ def analyse(run: Path, as_json: bool) -> None:
 
 @click.command()
 @click.argument("runs", type=_RUN, nargs=-1, required=True)
-@click.option("-o", "--output", type=_RUN, help="The HTML file to write; RUN/report.html of the first run if not given.")
+@click.option(
+    "-o", "--output", type=_RUN, help="The HTML file to write; RUN/report.html of the first run if not given."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object that names the report.")
 def report(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
-    """Write a run's report, or that of several with their comparison, as one offline HTML file.
+    r"""Write a run's report, or that of several with their comparison, as one offline HTML file.
 
     \b
     ramptrace report runs/before
@@ -68,7 +70,7 @@ def report(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
 @click.option("-o", "--output", type=_RUN, help="Also write the comparison as an HTML report.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
 def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
-    """Compare runs: what changed, and why. The first is "before"; runs of equal condition form one arm.
+    r"""Compare runs: what changed, and why. The first is "before"; runs of equal condition form one arm.
 
     \b
     ramptrace compare runs/before runs/after -o change.html

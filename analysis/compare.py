@@ -20,7 +20,10 @@ from traces.errors import BadInputError
 from traces.units import format_duration
 
 ASSUMPTIONS: Final = (
-    "Provisioning is exchangeable between the arms: a machine takes as long to come up with the image cached as without.",
+    (
+        "Provisioning is exchangeable between the arms: a machine takes as long to come up with the image cached as "
+        "without. How far the units of the two runs differ is in the bounds."
+    ),
     "With the image cached, the model download was the last to finish (the pull took no longer than it).",
     "Pull and download start together when the machine is up, and the container starts when the last of them ends.",
 )
@@ -105,9 +108,7 @@ def compare_runs(runs: Sequence[RunAnalysis]) -> Comparison:
             "name the arms with [run] condition in the scenario"
         )
     pairs = tuple(_pair(arms[0], other) for other in arms[1:])
-    return Comparison(
-        runs=tuple(runs), pairs=pairs, confounders=tuple(_confounders(runs)), assumptions=ASSUMPTIONS
-    )
+    return Comparison(runs=tuple(runs), pairs=pairs, confounders=tuple(_confounders(runs)), assumptions=ASSUMPTIONS)
 
 
 def _arms(runs: Sequence[RunAnalysis]) -> list[_Arm]:
@@ -124,15 +125,17 @@ def _arms(runs: Sequence[RunAnalysis]) -> list[_Arm]:
 def _refuse_incomparable(runs: Sequence[RunAnalysis]) -> None:
     for run in runs:
         if not any(s.startup_us is not None for s in run.scale_outs):
-            raise BadInputError(f"{run.path}: no scale-out that reached capacity; it cannot be compared (see ramptrace analyse)")
+            raise BadInputError(
+                f"{run.path}: no scale-out that reached capacity; it cannot be compared (see ramptrace analyse)"
+            )
     first = runs[0]
     for other in runs[1:]:
         for what, read in _MUST_AGREE.items():
             left, right = read(first), read(other)
             if left is not None and right is not None and left != right:
                 raise BadInputError(
-                    f"{first.path} and {other.path} are not comparable: {what} differs ({_short(left)} and {_short(right)}); "
-                    "compare runs that differ in nothing but what is under test"
+                    f"{first.path} and {other.path} are not comparable: {what} differs "
+                    f"({_short(left)} and {_short(right)}); compare runs that differ in nothing but what is under test"
                 )
 
 
@@ -147,7 +150,11 @@ def _window(run: RunAnalysis) -> Any:
 def instance_type(run: RunAnalysis) -> str | None:
     """Return the instance type in the endpoint's configuration, None where it is not recorded."""
     variants = _dig(run.snapshots, "describe-endpoint-config", "ProductionVariants")
-    kind = variants[0].get("InstanceType") if isinstance(variants, list) and variants and isinstance(variants[0], dict) else None
+    kind = (
+        variants[0].get("InstanceType")
+        if isinstance(variants, list) and variants and isinstance(variants[0], dict)
+        else None
+    )
     return kind if isinstance(kind, str) else None
 
 
@@ -205,7 +212,8 @@ def _confounders(runs: Sequence[RunAnalysis]) -> list[str]:
 
 def _pair(before: _Arm, after: _Arm) -> Pair:
     b, a = before.representative(), after.representative()
-    assert b.scale_out.startup_us is not None and a.scale_out.startup_us is not None
+    assert b.scale_out.startup_us is not None
+    assert a.scale_out.startup_us is not None
     notes: list[str] = []
     identified = _identify(before, after, b, a, notes)
     return Pair(
@@ -233,7 +241,10 @@ def _identify(before: _Arm, after: _Arm, b: _Event, a: _Event, notes: list[str])
     missing = [
         f"{what} of {event.run.manifest.run_id}"
         for event in (b, a)
-        for what, value in (("the container's start", event.unit.window), ("the model download's length", event.unit.download))
+        for what, value in (
+            ("the container's start", event.unit.window),
+            ("the model download's length", event.unit.download),
+        )
         if value is None
     ]
     if missing or b.unit.window is None or a.unit.window is None or b.unit.download is None or a.unit.download is None:
@@ -262,9 +273,13 @@ def _identify(before: _Arm, after: _Arm, b: _Event, a: _Event, notes: list[str])
         rest_after=(a.scale_out.startup_us or 0) - m_a,
     )
     pull = Pull(
-        before_us=implied if told else None, before_lo_us=lo, before_hi_us=hi,
-        after_us=0, after_lo_us=0, after_hi_us=max((u.download.hi_us for u in after.units() if u.download), default=0),
-    )  # fmt: skip
+        before_us=implied if told else None,
+        before_lo_us=lo,
+        before_hi_us=hi,
+        after_us=0,
+        after_lo_us=0,
+        after_hi_us=max((u.download.hi_us for u in after.units() if u.download), default=0),
+    )
     sensitivity = shapley_range(pull=implied, download_before=m_b, download_after=m_a) if told else None
     return {"provisioning_us": provisioning, "pull": pull, "split": split, "sensitivity": sensitivity}
 

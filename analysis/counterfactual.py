@@ -17,7 +17,9 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
     rest: int
 
 
-def telescope(*, group_before: int, download_before: int, download_after: int, rest_before: int, rest_after: int) -> Split:
+def telescope(
+    *, group_before: int, download_before: int, download_after: int, rest_before: int, rest_after: int
+) -> Split:
     """Return the split of a start-up's change, elimination of the pull first.
 
     `group_before` is the length of the parallel group, `max(pull, download)`, before; after, the download alone.

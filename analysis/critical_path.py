@@ -8,6 +8,7 @@ span alone took no time and nothing else changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -91,7 +92,7 @@ def ledger(spans: Sequence[Span], begin: int, end: int) -> dict[frozenset[str], 
     inside = {begin, end} | {t for s in spans for t in (s.start, s.end) if begin < t < end}
     edges = sorted(inside)
     totals: dict[frozenset[str], int] = {}
-    for left, right in zip(edges, edges[1:], strict=False):
+    for left, right in pairwise(edges):
         active = frozenset(span.name for span in spans if span.start <= left and span.end >= right)
         totals[active] = totals.get(active, 0) + right - left
     return totals

@@ -50,8 +50,9 @@ def load_per_bin(arrivals: pl.DataFrame, bin_us: int) -> pl.DataFrame:
         return pl.DataFrame(schema=schema)
     start = (pl.col("due_us") // bin_us * bin_us).alias("start_us")
     counted = arrivals.group_by(start).agg(n=pl.len(), tokens=pl.col("tokens").sum())
-    first, last = counted["start_us"].min(), counted["start_us"].max()
-    grid = pl.DataFrame({"start_us": pl.int_range(first, last + bin_us, bin_us, eager=True)})  # type: ignore[operator]
+    first: int = counted["start_us"].min()  # type: ignore[assignment]
+    last: int = counted["start_us"].max()  # type: ignore[assignment]
+    grid = pl.DataFrame({"start_us": pl.int_range(first, last + bin_us, bin_us, eager=True)})
     per_s = US_PER_S / bin_us
     return grid.join(counted, on="start_us", how="left").select(
         "start_us",

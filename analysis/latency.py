@@ -63,7 +63,9 @@ def by_window(requests: pl.DataFrame, windows: Mapping[str, tuple[int | None, in
 
 def outcomes(requests: pl.DataFrame) -> dict[str, int]:
     """Return how many requests ended in which way, most frequent first."""
-    counted = requests.group_by(pl.col("outcome").cast(pl.String)).len().sort(["len", "outcome"], descending=[True, False])
+    counted = (
+        requests.group_by(pl.col("outcome").cast(pl.String)).len().sort(["len", "outcome"], descending=[True, False])
+    )
     return dict(counted.iter_rows())
 
 

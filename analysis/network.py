@@ -69,16 +69,15 @@ class Network:
 
     def apart(self, earlier: str, later: str, lo: int | None, hi: int | None, source: str) -> None:
         """Add `lo <= later - earlier <= hi`, both or neither."""
-        before = self.copy() if lo is not None and hi is not None else None
-        if hi is not None:
-            self.at_most_after(earlier, later, hi, source)
-        if lo is not None:
-            try:
+        limit, why = [row[:] for row in self._limit], [row[:] for row in self._why]
+        try:
+            if hi is not None:
+                self.at_most_after(earlier, later, hi, source)
+            if lo is not None:
                 self.at_most_after(later, earlier, -lo, source)
-            except ContradictionError:
-                if before is not None:
-                    self._limit, self._why = before._limit, before._why
-                raise
+        except ContradictionError:
+            self._limit, self._why = limit, why
+            raise
 
     def bounds(self, name: str) -> tuple[int | None, int | None]:
         """Return the tightest `[lo, hi]` of an instant."""

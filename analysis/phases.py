@@ -75,7 +75,7 @@ def _pieces(timeline: Timeline) -> list[_Piece]:
     pieces = []
     if has("onset"):
         pieces.append(_Piece(name="detection", opens="onset", closes=FIRST_DECISION))
-    last = ("detection",) if pieces else ()
+    last: tuple[str, ...] = ("detection",) if pieces else ()
     if timeline.at(FIRST_DECISION) != timeline.at("decision"):
         pieces.append(_Piece(name="staging", opens=FIRST_DECISION, closes="decision", after=last))
         last = ("staging",)
@@ -224,7 +224,7 @@ def _detection_parts(timeline: Timeline) -> list[PhaseRow]:
         length = timeline.length(opens, closes)
         if length is None:
             continue
-        rows.append(_part("+".join(leaves), "detection", length, timeline, opens, closes))
+        rows.append(_part(timeline, "+".join(leaves), "detection", length, opens=opens, closes=closes))
         leaves, opens = [], closes
     return rows if len(rows) > 1 else []
 
@@ -236,7 +236,7 @@ def _start_parts(timeline: Timeline, pieces: Sequence[_Piece]) -> list[PhaseRow]
         return []
     placed = timeline.length("load_started", "load_finished")
     if placed is not None:
-        return [_part("weights", parent, placed, timeline, "load_started", "load_finished")]
+        return [_part(timeline, "weights", parent, placed, opens="load_started", closes="load_finished")]
     reported = timeline.lengths.get("load_finished")
     if reported is None:
         return []
@@ -249,7 +249,7 @@ def _start_parts(timeline: Timeline, pieces: Sequence[_Piece]) -> list[PhaseRow]
     ]  # fmt: skip
 
 
-def _part(name: str, parent: str, length: Length, timeline: Timeline, opens: str, closes: str) -> PhaseRow:
+def _part(timeline: Timeline, name: str, parent: str, length: Length, *, opens: str, closes: str) -> PhaseRow:
     return PhaseRow(
         phase=name,
         parent=parent,

@@ -35,7 +35,7 @@ def offset_beyond_date_us(inputs: RunInputs) -> int:
     at = inputs.samples.filter((pl.col("source") == "collector") & (pl.col("metric") == "clock_offset_us"))["value"]
     if at.is_empty():
         return 0
-    middle = round(median(at.to_list()))
+    middle = int(median(at.to_list()))
     slack = round(max(inputs.clock.error_us, 50_000) * inputs.manifest.time_scale)
     if middle > slack:
         return middle
@@ -50,7 +50,8 @@ def _unfinished(inputs: RunInputs) -> list[Finding]:
     found = []
     state, lost = inputs.manifest.state, never_recorded(inputs)
     if state == "running":
-        text = f"the run was never closed: its replay was killed, or it still runs; {len(inputs.requests)} requests are recorded"
+        kept = len(inputs.requests)
+        text = f"the run was never closed: its replay was killed, or it still runs; {kept} requests are recorded"
         found.append(_finding("unfinished", "error", text))
     elif state == "interrupted":
         text = f"the run was interrupted; {len(inputs.requests)} requests are recorded"
@@ -64,13 +65,13 @@ def _unfinished(inputs: RunInputs) -> list[Finding]:
 def _missing(inputs: RunInputs) -> list[Finding]:
     found = []
     if inputs.trace.is_empty():
-        found.append(_finding("no-trace", "warning", "trace.parquet is missing or empty: what was to be sent is unknown"))
+        found.append(
+            _finding("no-trace", "warning", "trace.parquet is missing or empty: what was to be sent is unknown")
+        )
     if inputs.requests.is_empty():
         found.append(_finding("no-requests", "warning", "no request is recorded: demand and latency are unknown"))
     if inputs.observations.is_empty():
-        found.append(
-            _finding("no-observations", "warning", "no scaling event is recorded: nothing can be attributed")
-        )
+        found.append(_finding("no-observations", "warning", "no scaling event is recorded: nothing can be attributed"))
     return found
 
 
@@ -81,7 +82,9 @@ def _collector(inputs: RunInputs) -> list[Finding]:
     wanted = bool(inputs.manifest.scenario.get("collect")) or inputs.manifest.collector is not None
     if at.is_empty():
         if inputs.observations.is_empty():
-            text = "no sign of a collector" + (", though the scenario asks for one" if wanted else "; none was asked for")
+            text = "no sign of a collector" + (
+                ", though the scenario asks for one" if wanted else "; none was asked for"
+            )
             return [_finding("no-collector", "warning", text)]
         return []
     last: int = at.max()  # type: ignore[assignment]

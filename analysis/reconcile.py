@@ -101,7 +101,9 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
             return None
         lo, hi = self.network.difference(earlier, later)
         at = max(end - start, 0)
-        return Length(lo_us=max(min(lo, at), 0) if lo is not None else 0, at_us=at, hi_us=max(hi, at) if hi is not None else at)
+        return Length(
+            lo_us=max(min(lo, at), 0) if lo is not None else 0, at_us=at, hi_us=max(hi, at) if hi is not None else at
+        )
 
 
 def skew_us(clock_name: str, clock: EndpointClock, offset_us: int = 0) -> tuple[int, int]:
@@ -157,7 +159,8 @@ def evidence_of(sighting: Sighting, clock: EndpointClock, offset_us: int = 0) ->
 
 
 def _reported(sighting: Sighting, named: dict[str, str]) -> Evidence:
-    assert sighting.duration_us is not None and sighting.anchor is not None
+    assert sighting.duration_us is not None
+    assert sighting.anchor is not None
     slack = sighting.resolution_us or 0
     return Evidence(
         rank=RANKS["reported"],

@@ -1,4 +1,4 @@
-"""Observations → scale-outs: which activities raised the capacity, which alarm led to them, which units they brought."""
+"""Observations → scale-outs: which activities raised capacity, which alarm led there, which units they brought."""
 
 from __future__ import annotations
 
@@ -75,9 +75,7 @@ def find_steps(seen: Sequence[Sighting], units_at_start: int | None, since_us: i
         if desired is None or before is None or desired > before:
             done = next((s for s in seen if s.anchor == "in_service" and _same_activity(s, sighting)), None)
             steps.append(
-                Step(
-                    decision=sighting, scaling_id=sighting.scaling_id, units_before=before, desired=desired, done=done
-                )
+                Step(decision=sighting, scaling_id=sighting.scaling_id, units_before=before, desired=desired, done=done)
             )
         current = desired if desired is not None else current
     return steps
@@ -128,16 +126,19 @@ def gather(groups: Sequence[tuple[Step, ...]], seen: Sequence[Sighting]) -> list
         result.append(
             ScaleOutEvidence(
                 steps=group,
-                shared=tuple([*_alarm(group[0], seen, previous), *_decisions(group, seen, following)]),
+                shared=(*_alarm(group[0], seen, previous), *_decisions(group, seen, following)),
                 by_unit=new,
                 unlabelled=tuple(
-                    s for s in own
-                    if s.unit_id is None and s.anchor not in (None, *_SHARED_ANCHORS)
-                    and s.source != _COUNT_SOURCE and s.scaling_id is None
+                    s
+                    for s in own
+                    if s.unit_id is None
+                    and s.anchor not in (None, *_SHARED_ANCHORS)
+                    and s.source != _COUNT_SOURCE
+                    and s.scaling_id is None
                 ),
                 counts=tuple(s for s in own if s.source == _COUNT_SOURCE and s.anchor == "in_service"),
             )
-        )  # fmt: skip
+        )
     return result
 
 
@@ -154,10 +155,13 @@ def _is_new(unit: str, seen: Sequence[Sighting], begin: int) -> bool:
 def _alarm(first: Step, seen: Sequence[Sighting], previous_us: int | None) -> list[Sighting]:
     """Return the alarm (and its breach) behind a step: the latest before it, named by the activity where it says."""
     alarms = [
-        s for s in seen
-        if s.anchor == "alarm" and (at := _at(s)) is not None and at <= first.at_us + _SLACK_US
+        s
+        for s in seen
+        if s.anchor == "alarm"
+        and (at := _at(s)) is not None
+        and at <= first.at_us + _SLACK_US
         and (previous_us is None or at > previous_us)
-    ]  # fmt: skip
+    ]
     named = [s for s in alarms if _names(first.decision, s.detail.get("alarm_name"))]
     candidates = named or alarms
     if not candidates:
@@ -180,11 +184,15 @@ def _decisions(group: tuple[Step, ...], seen: Sequence[Sighting], following: int
         return []
     step = group[0]
     return [
-        s for s in seen
-        if s.anchor == "decision" and s is not step.decision and s.scaling_id is None and _belongs(s, step.at_us, following)
+        s
+        for s in seen
+        if s.anchor == "decision"
+        and s is not step.decision
+        and s.scaling_id is None
+        and _belongs(s, step.at_us, following)
         and (step.desired is None or _integer(s.detail, "to") in {None, step.desired})
         and (s.lo_us is None or s.lo_us <= step.at_us + _SLACK_US)
-    ]  # fmt: skip
+    ]
 
 
 def _at(s: Sighting) -> int | None:

@@ -47,13 +47,15 @@ def demand_chart(analysis: RunAnalysis) -> Spec | None:
         end = rows[-1]["t"] + analysis.bin_us / US_PER_S
         start = rows[0]["t"]
         points = [
-            {"t": max((s.at_us - zero) / US_PER_S, start), "y": s.units * rate, "units": s.units} for s in analysis.capacity
+            {"t": max((s.at_us - zero) / US_PER_S, start), "y": s.units * rate, "units": s.units}
+            for s in analysis.capacity
         ]
         points.append({**points[-1], "t": max(end, points[-1]["t"])})
         layers.append(
-            alt.Chart(_data(points)).mark_line(color=palette.CAPACITY, interpolate="step-after", strokeWidth=2.4)
+            alt.Chart(_data(points))
+            .mark_line(color=palette.CAPACITY, interpolate="step-after", strokeWidth=2.4)
             .encode(x=_x("t", _TIME), y="y:Q", tooltip=["units:Q", "t:Q"])
-        )  # fmt: skip
+        )
     layers += _marks(analysis, zero)
     return _spec(alt.layer(*layers), height=240)
 
@@ -76,9 +78,7 @@ def _marks(analysis: RunAnalysis, zero: int) -> list[alt.Chart]:
         row["y"] = 8 + 13 * (i % 4)
     base = alt.Chart(_data(rows)).encode(x=_x("t", _TIME))
     rule = base.mark_rule(color=_GREY, strokeDash=[3, 3]).encode(tooltip=["what:N", "t:Q"])
-    label = base.mark_text(align="left", dx=4, fontSize=11).encode(
-        text="what:N", y=alt.Y("y:Q", scale=None, axis=None)
-    )
+    label = base.mark_text(align="left", dx=4, fontSize=11).encode(text="what:N", y=alt.Y("y:Q", scale=None, axis=None))
     return [rule, label]
 
 
@@ -95,23 +95,40 @@ def waterfall(found: ScaleOutResult) -> Spec | None:
             if row.start_us is None or row.end_us is None:
                 window = windows[0] if windows and row.parent is None else top
                 if row.duration_us is not None and window.start_us is not None and window.end_us is not None:
-                    hidden.append(_hidden(name, row.duration_us, window.start_us - zero, window.end_us - zero, row.phase))
+                    hidden.append(
+                        _hidden(name, row.duration_us, window.start_us - zero, window.end_us - zero, row.phase)
+                    )
                 continue
             start, end = (row.start_us - zero) / US_PER_S, (row.end_us - zero) / US_PER_S
             placed.append(
-                {"phase": name, "start": start, "end": end, "critical": row.critical_us / US_PER_S,
-                 "length": end - start, "method": row.method, "colour": palette.colour(row.phase if row.parent is None else top.phase),
-                 "opacity": 0.9 if row.parent is None else 0.45}
-            )  # fmt: skip
+                {
+                    "phase": name,
+                    "start": start,
+                    "end": end,
+                    "critical": row.critical_us / US_PER_S,
+                    "length": end - start,
+                    "method": row.method,
+                    "colour": palette.colour(row.phase if row.parent is None else top.phase),
+                    "opacity": 0.9 if row.parent is None else 0.45,
+                }
+            )
             if row.lo_us is not None and row.hi_us is not None:
                 whiskers.append({"phase": name, "lo": start + row.lo_us / US_PER_S, "hi": start + row.hi_us / US_PER_S})
     if not placed:
         return None
     y = alt.Y("phase:N", sort=order, title=None, axis=alt.Axis(labelLimit=240))
-    bars = alt.Chart(_data(placed)).mark_bar(height=14, cornerRadius=2).encode(
-        x=_x("start", _TIME), x2="end:Q", y=y, color=alt.Color("colour:N", scale=None),
-        opacity=alt.Opacity("opacity:Q", scale=None), tooltip=["phase:N", "length:Q", "critical:Q", "method:N"],
-    )  # fmt: skip
+    bars = (
+        alt.Chart(_data(placed))
+        .mark_bar(height=14, cornerRadius=2)
+        .encode(
+            x=_x("start", _TIME),
+            x2="end:Q",
+            y=y,
+            color=alt.Color("colour:N", scale=None),
+            opacity=alt.Opacity("opacity:Q", scale=None),
+            tooltip=["phase:N", "length:Q", "critical:Q", "method:N"],
+        )
+    )
     layers: list[Any] = [bars]
     if whiskers:
         base = alt.Chart(_data(whiskers)).encode(y=y)
@@ -132,9 +149,13 @@ def waterfall(found: ScaleOutResult) -> Spec | None:
 def _hidden(name: str, duration_us: int, start_us: int, end_us: int, phase: str) -> dict[str, Any]:
     start, end = start_us / US_PER_S, end_us / US_PER_S
     return {
-        "phase": name, "start": start, "end": end, "middle": (start + end) / 2, "colour": palette.colour(phase),
+        "phase": name,
+        "start": start,
+        "end": end,
+        "middle": (start + end) / 2,
+        "colour": palette.colour(phase),
         "note": f"{duration_us / US_PER_S:.0f} s somewhere in here",
-    }  # fmt: skip
+    }
 
 
 def latency_chart(analysis: RunAnalysis) -> Spec | None:
@@ -145,21 +166,37 @@ def latency_chart(analysis: RunAnalysis) -> Spec | None:
     zero = _zero(analysis)
     rows = []
     for row in frame.iter_rows(named=True):
-        for name, label in (("ttft_from_due", "from due"), ("ttft_from_sent", "from sent")):
-            for quantile in ("p50", "p95"):
-                value = row[f"{name}_{quantile}"]
-                if value is not None and value > 0:
-                    t = (row["start_us"] - zero) / US_PER_S
-                    rows.append({"t": t, "s": value, "measured": label, "quantile": quantile})
+        t = (row["start_us"] - zero) / US_PER_S
+        rows += [
+            {"t": t, "s": row[f"{name}_{quantile}"], "measured": label, "quantile": quantile}
+            for name, label in (("ttft_from_due", "from due"), ("ttft_from_sent", "from sent"))
+            for quantile in ("p50", "p95")
+            if (row[f"{name}_{quantile}"] or 0) > 0
+        ]
     if not rows:
         return None
-    chart = alt.Chart(_data(rows)).mark_line(interpolate="monotone", strokeWidth=1.8).encode(
-        x=_x("t", _TIME),
-        y=alt.Y("s:Q", title="time to first token, s (log)", scale=alt.Scale(type="log", nice=True), axis=alt.Axis(tickCount=5, format="~g")),
-        color=alt.Color("measured:N", title=None, scale=alt.Scale(domain=["from due", "from sent"], range=[palette.FROM_DUE, palette.FROM_SENT])),
-        strokeDash=alt.StrokeDash("quantile:N", title=None, scale=alt.Scale(domain=["p50", "p95"], range=[[1, 0], [5, 3]])),
-        tooltip=["measured:N", "quantile:N", "t:Q", "s:Q"],
-    )  # fmt: skip
+    chart = (
+        alt.Chart(_data(rows))
+        .mark_line(interpolate="monotone", strokeWidth=1.8)
+        .encode(
+            x=_x("t", _TIME),
+            y=alt.Y(
+                "s:Q",
+                title="time to first token, s (log)",
+                scale=alt.Scale(type="log", nice=True),
+                axis=alt.Axis(tickCount=5, format="~g"),
+            ),
+            color=alt.Color(
+                "measured:N",
+                title=None,
+                scale=alt.Scale(domain=["from due", "from sent"], range=[palette.FROM_DUE, palette.FROM_SENT]),
+            ),
+            strokeDash=alt.StrokeDash(
+                "quantile:N", title=None, scale=alt.Scale(domain=["p50", "p95"], range=[[1, 0], [5, 3]])
+            ),
+            tooltip=["measured:N", "quantile:N", "t:Q", "s:Q"],
+        )
+    )
     return _spec(alt.layer(chart), height=210)
 
 
@@ -187,15 +224,28 @@ def lanes(pair: Pair) -> Spec | None:
     for row in rows:
         row["phase"] = names[row["phase"]]
     scale = alt.Scale(domain=list(names.values()), range=[palette.COLOURS[k] for k in names])
-    chart = alt.Chart(_data(rows)).mark_bar(height=16, cornerRadius=2).encode(
-        x=_x("from", "time, s from the decision to scale"), x2="to:Q", y=alt.Y("lane:N", sort=order, title=None, axis=alt.Axis(labelLimit=260)),
-        color=alt.Color("phase:N", title=None, scale=scale), tooltip=["lane:N", "phase:N", "length:Q"],
-    )  # fmt: skip
+    chart = (
+        alt.Chart(_data(rows))
+        .mark_bar(height=16, cornerRadius=2)
+        .encode(
+            x=_x("from", "time, s from the decision to scale"),
+            x2="to:Q",
+            y=alt.Y("lane:N", sort=order, title=None, axis=alt.Axis(labelLimit=260)),
+            color=alt.Color("phase:N", title=None, scale=scale),
+            tooltip=["lane:N", "phase:N", "length:Q"],
+        )
+    )
     return _spec(alt.layer(chart), height=30 * len(order))
 
 
 def _lane(lane: str, start_us: int, end_us: int, phase: str) -> dict[str, Any]:
-    return {"lane": lane, "from": start_us / US_PER_S, "to": end_us / US_PER_S, "length": (end_us - start_us) / US_PER_S, "phase": phase}
+    return {
+        "lane": lane,
+        "from": start_us / US_PER_S,
+        "to": end_us / US_PER_S,
+        "length": (end_us - start_us) / US_PER_S,
+        "phase": phase,
+    }
 
 
 def decomposition(pair: Pair) -> Spec | None:
@@ -203,23 +253,59 @@ def decomposition(pair: Pair) -> Spec | None:
     if pair.split is None:
         return None
     level = pair.startup_before_us
-    rows = [{"step": f"before: {pair.before}", "from": 0.0, "to": level / US_PER_S, "colour": _GREY, "label": f"{level / US_PER_S:.1f} s"}]
+    rows = [
+        {
+            "step": f"before: {pair.before}",
+            "from": 0.0,
+            "to": level / US_PER_S,
+            "colour": _GREY,
+            "label": f"{level / US_PER_S:.1f} s",
+        }
+    ]
     named = (
         ("pull beyond the download", "structural", pair.split.structural),
         ("download runs faster alone", "relief", pair.split.relief),
         ("everything else", "rest", pair.split.rest),
     )
     for words, key, us in named:
-        rows.append({"step": words, "from": (level - us) / US_PER_S, "to": level / US_PER_S, "colour": palette.SPLIT[key], "label": f"−{us / US_PER_S:.1f} s" if us >= 0 else f"+{-us / US_PER_S:.1f} s"})
+        rows.append(
+            {
+                "step": words,
+                "from": (level - us) / US_PER_S,
+                "to": level / US_PER_S,
+                "colour": palette.SPLIT[key],
+                "label": f"−{us / US_PER_S:.1f} s" if us >= 0 else f"+{-us / US_PER_S:.1f} s",
+            }
+        )
         level -= us
-    rows.append({"step": f"after: {pair.after}", "from": 0.0, "to": level / US_PER_S, "colour": _GREY, "label": f"{level / US_PER_S:.1f} s"})
+    rows.append(
+        {
+            "step": f"after: {pair.after}",
+            "from": 0.0,
+            "to": level / US_PER_S,
+            "colour": _GREY,
+            "label": f"{level / US_PER_S:.1f} s",
+        }
+    )
     for row in rows:
         row["right"] = max(float(str(row["from"])), float(str(row["to"])))
     y = alt.Y("step:N", sort=[str(r["step"]) for r in rows], title=None, axis=alt.Axis(labelLimit=260))
-    bars = alt.Chart(_data(rows)).mark_bar(height=18, cornerRadius=2).encode(
-        x=_x("from", "start-up, s"), x2="to:Q", y=y, color=alt.Color("colour:N", scale=None), tooltip=["step:N", "label:N"]
-    )  # fmt: skip
-    text = alt.Chart(_data(rows)).mark_text(align="left", dx=5, fontSize=12).encode(x=_x("right", "start-up, s"), y=y, text="label:N")
+    bars = (
+        alt.Chart(_data(rows))
+        .mark_bar(height=18, cornerRadius=2)
+        .encode(
+            x=_x("from", "start-up, s"),
+            x2="to:Q",
+            y=y,
+            color=alt.Color("colour:N", scale=None),
+            tooltip=["step:N", "label:N"],
+        )
+    )
+    text = (
+        alt.Chart(_data(rows))
+        .mark_text(align="left", dx=5, fontSize=12)
+        .encode(x=_x("right", "start-up, s"), y=y, text="label:N")
+    )
     return _spec(alt.layer(bars, text), height=30 * len(rows))
 
 
@@ -235,18 +321,26 @@ def _x(field: str, title: str) -> alt.X:
 
 
 def _data(rows: Sequence[dict[str, Any]]) -> alt.Data:
-    return alt.Data(values=list(rows))
+    return alt.Data(values=list(rows))  # type: ignore[no-untyped-call]
 
 
-def _spec(chart: alt.LayerChart, height: int) -> Spec:
+def _spec(chart: alt.LayerChart | alt.FacetChart, height: int) -> Spec:
     """Return the specification, sized to its place, readable on light and dark, naming no address."""
     sized = chart.properties(width="container", height=height).configure(
         background="transparent",
         font="system-ui, sans-serif",
         view=alt.ViewConfig(stroke=None),
-        axis=alt.AxisConfig(gridColor=_GREY, gridOpacity=0.22, domainColor=_GREY, tickColor=_GREY, labelFontSize=11, titleFontSize=11, titleFontWeight="normal"),
+        axis=alt.AxisConfig(
+            gridColor=_GREY,
+            gridOpacity=0.22,
+            domainColor=_GREY,
+            tickColor=_GREY,
+            labelFontSize=11,
+            titleFontSize=11,
+            titleFontWeight="normal",
+        ),
         legend=alt.LegendConfig(orient="top", labelFontSize=11, symbolStrokeWidth=3),
-    )  # fmt: skip
+    )
     found: Spec = sized.to_dict()
     found.pop("$schema", None)
     found["autosize"] = {"type": "fit-x", "contains": "padding"}

@@ -36,7 +36,9 @@ def write_report(runs: Sequence[RunAnalysis], comparison: Comparison | None = No
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, page(runs, comparison).encode())
     except OSError as error:
-        raise BadInputError(f"{path}: the report cannot be written ({error.strerror}); choose another place with -o") from error
+        raise BadInputError(
+            f"{path}: the report cannot be written ({error.strerror}); choose another place with -o"
+        ) from error
     return path
 
 
@@ -62,7 +64,12 @@ def page(runs: Sequence[RunAnalysis], comparison: Comparison | None) -> str:
     )
     banner = element(
         "header",
-        element("p", "ramptrace", element("span", "EMULATED", class_="badge", title=EMULATED) if emulated else None, class_="brand"),
+        element(
+            "p",
+            "ramptrace",
+            element("span", "EMULATED", class_="badge", title=EMULATED) if emulated else None,
+            class_="brand",
+        ),
         element("h1", sentence),
         element("p", EMULATED + ".", class_="emulated") if emulated else None,
         element("noscript", element("p", "Charts need JavaScript; every figure is in the tables too.")),
@@ -77,7 +84,7 @@ def _bundle() -> str:
         import vl_convert
     except ImportError:
         raise BadInputError("reports need the extra packages: pip install 'ramptrace[report]'") from None
-    script: str = vl_convert.javascript_bundle()
+    script: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
     # Inside a script element only these two could end it or start a comment; both are safe to write otherwise in JS.
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 

@@ -47,16 +47,35 @@ def comparison_section(comparison: Comparison, charts: Charts) -> Markup:
 def _pair(pair: Pair, charts: Charts, key: str) -> list[Any]:
     rows: list[tuple[Any, ...]] = [
         ("time to capacity", seconds_text(pair.capacity_before_us), seconds_text(pair.capacity_after_us), ""),
-        ("start-up (decision → in service)", seconds_text(pair.startup_before_us), seconds_text(pair.startup_after_us), ""),
+        (
+            "start-up (decision → in service)",
+            seconds_text(pair.startup_before_us),
+            seconds_text(pair.startup_after_us),
+            "",
+        ),
     ]
     if pair.provisioning_us is not None:
-        rows.append(("provisioning", seconds_text(pair.provisioning_us), seconds_text(pair.provisioning_us), "from the pair; the same in both by assumption"))
+        rows.append(
+            (
+                "provisioning",
+                seconds_text(pair.provisioning_us),
+                seconds_text(pair.provisioning_us),
+                "from the pair; assumed equal",
+            )
+        )
     if pair.pull is not None:
         p = pair.pull
         told = f"from the pair; bounds [{span_text(p.before_lo_us, p.before_hi_us)}] and [{span_text(p.after_lo_us, p.after_hi_us)}]"
         rows.append(("image pull", seconds_text(p.before_us), seconds_text(p.after_us), told))
     if pair.download_before is not None and pair.download_after is not None:
-        rows.append(("model download", seconds_text(pair.download_before.at_us), seconds_text(pair.download_after.at_us), "reported by the platform"))
+        rows.append(
+            (
+                "model download",
+                seconds_text(pair.download_before.at_us),
+                seconds_text(pair.download_after.at_us),
+                "reported by the platform",
+            )
+        )
     found: list[Any] = [table(("seconds", pair.before, pair.after, "known how"), rows, numeric=(1, 2))]
     found += [element("p", note, class_="soft") for note in pair.notes]
     found += _figure("The two start-ups, as the pair tells them apart", draw.lanes(pair), charts, f"{key}-lanes")
@@ -66,13 +85,17 @@ def _pair(pair: Pair, charts: Charts, key: str) -> list[Any]:
         found.append(
             element(
                 "p",
-                f"The steps take the pull away first. Over both orders (Shapley), with the length of a pull alone anywhere "
-                f"between {pair.sensitivity.pull_alone[0] / US_PER_S:.0f} and {pair.sensitivity.pull_alone[1] / US_PER_S:.0f} s, "
-                f"no pull is worth {e[0] / US_PER_S:.1f} … {e[1] / US_PER_S:.1f} s and no contention {r[0] / US_PER_S:.1f} … {r[1] / US_PER_S:.1f} s.",
+                "The steps take the pull away first. Over both orders (Shapley), with the length of a pull alone "
+                f"anywhere in {_range(pair.sensitivity.pull_alone)} s, no pull is worth {_range(e)} s and no "
+                f"contention {_range(r)} s.",
                 class_="soft",
             )
         )
     return found
+
+
+def _range(ends: tuple[float, float]) -> str:
+    return f"{ends[0] / US_PER_S:.1f} … {ends[1] / US_PER_S:.1f}"
 
 
 def run_section(analysis: RunAnalysis, charts: Charts, number: int) -> Markup:
@@ -82,7 +105,13 @@ def run_section(analysis: RunAnalysis, charts: Charts, number: int) -> Markup:
         element("h2", f"Run {manifest.condition or manifest.name}"),
         element("p", run_headline(analysis)),
     ]
-    parts += _figure("Demand against ready capacity", draw.demand_chart(analysis), charts, f"run{number}-demand", _demand_note(analysis))
+    parts += _figure(
+        "Demand against ready capacity",
+        draw.demand_chart(analysis),
+        charts,
+        f"run{number}-demand",
+        _demand_note(analysis),
+    )
     for found in analysis.scale_outs:
         parts += _scale_out(found, charts, f"run{number}-out{found.index}")
     parts += _latency(analysis, charts, f"run{number}-latency")
@@ -108,25 +137,39 @@ def _key(colour: str, text: str) -> Markup:
 def _demand_note(analysis: RunAnalysis) -> Markup:
     rate = analysis.unit_rate
     if rate is None:
-        text = "What one unit can do could not be read from this run (it kept up, or too little was answered), so capacity is not drawn."
+        text = (
+            "What one unit can do could not be read from this run (it kept up, or too little was answered), so "
+            "capacity is not drawn."
+        )
         return element("p", _key(palette.DEMAND, "offered load"), text, class_="soft")
     short = analysis.deficit_requests or 0.0
     text = (
-        f"One unit delivered {rate.requests_per_s:.2f} requests/s ({rate.tokens_per_s:.0f} tokens/s) while saturated in this very run; "
-        f"by that, demand exceeded ready capacity by {short:.0f} requests in all."
+        f"One unit delivered {rate.requests_per_s:.2f} requests/s ({rate.tokens_per_s:.0f} tokens/s) while saturated "
+        f"in this very run; by that, demand exceeded ready capacity by {short:.0f} requests in all."
     )
-    keys = (_key(palette.DEMAND, "offered load"), _key(palette.CAPACITY, "ready capacity"), _key(palette.DEFICIT, "deficit"))
+    keys = (
+        _key(palette.DEMAND, "offered load"),
+        _key(palette.CAPACITY, "ready capacity"),
+        _key(palette.DEFICIT, "deficit"),
+    )
     return element("div", element("p", *keys), element("p", text, class_="soft"))
 
 
 def _scale_out(found: ScaleOutResult, charts: Charts, key: str) -> list[Any]:
-    units = f"{found.units_before if found.units_before is not None else '?'} → {found.units_desired if found.units_desired is not None else '?'} units"
+    units = f"{_count(found.units_before)} → {_count(found.units_desired)} units"
     parts: list[Any] = [element("h3", f"Scale-out {found.index + 1}: {units}"), element("p", headline(found))]
     spec = draw.waterfall(found)
     if spec is not None:
         charts[key] = spec
         parts.append(element("div", id=key, class_="chart", role="img", aria_label="phases over time"))
-        parts.append(element("p", "Whiskers are hard bounds on a phase's own length, not confidence intervals. A dashed line is a window within which a reported length lies.", class_="soft"))
+        parts.append(
+            element(
+                "p",
+                "Whiskers are hard bounds on a phase's own length, not confidence intervals. A dashed line is a "
+                "window within which a reported length lies.",
+                class_="soft",
+            )
+        )
     rows = []
     for row in found.phases:
         if row.parent is None:
@@ -134,10 +177,16 @@ def _scale_out(found: ScaleOutResult, charts: Charts, key: str) -> list[Any]:
             rows += [_phase_cells(part) for part in found.phases if part.parent == row.phase]
     if rows:
         total = found.time_to_capacity_us if found.time_to_capacity_us is not None else found.startup_us
-        rows.append((element("strong", "sum of the critical path"), element("strong", seconds_text(total)), "", "", "", ""))
+        rows.append(
+            (element("strong", "sum of the critical path"), element("strong", seconds_text(total)), "", "", "", "")
+        )
         head = ("phase", "critical, s", "critical bounds, s", "own length, s", "bounds, s", "known how")
         parts.append(table(head, rows, numeric=(1, 2, 3, 4)))
     return parts
+
+
+def _count(units: int | None) -> str:
+    return "?" if units is None else str(units)
 
 
 def _phase_cells(row: PhaseRow) -> tuple[Any, ...]:
@@ -148,18 +197,36 @@ def _phase_cells(row: PhaseRow) -> tuple[Any, ...]:
 
 
 def _latency(analysis: RunAnalysis, charts: Charts, key: str) -> list[Any]:
-    parts = _figure("Time to first token", draw.latency_chart(analysis), charts, key, element("p", "From due: what a user felt, waiting included. From sent: what the endpoint did.", class_="soft"))
+    parts = _figure(
+        "Time to first token",
+        draw.latency_chart(analysis),
+        charts,
+        key,
+        element("p", "From due: what a user felt, waiting included. From sent: what the endpoint did.", class_="soft"),
+    )
     rows = []
     for window, row in analysis.latency.items():
         for measure in MEASURES:
             q = row[measure]
             if q["n"]:
-                rows.append((window, measure.replace("_", " "), q["n"], *(_number(q[k]) for k in ("p50_s", "p90_s", "p95_s", "p99_s", "max_s"))))
+                rows.append(
+                    (
+                        window,
+                        measure.replace("_", " "),
+                        q["n"],
+                        *(_number(q[k]) for k in ("p50_s", "p90_s", "p95_s", "p99_s", "max_s")),
+                    )
+                )
     if rows:
-        parts.append(table(("when due", "measure", "n", "p50 s", "p90 s", "p95 s", "p99 s", "max s"), rows, numeric=range(2, 8)))
+        parts.append(
+            table(("when due", "measure", "n", "p50 s", "p90 s", "p95 s", "p99 s", "max s"), rows, numeric=range(2, 8))
+        )
     if analysis.errors:
         cells = ((e["outcome"], e["http_status"] or "", e["error_kind"] or "", e["n"]) for e in analysis.errors)
-        parts += [element("h3", "Requests that failed"), table(("outcome", "status", "kind", "n"), cells, numeric=(1, 3))]
+        parts += [
+            element("h3", "Requests that failed"),
+            table(("outcome", "status", "kind", "n"), cells, numeric=(1, 3)),
+        ]
     return parts
 
 
@@ -170,9 +237,18 @@ def _number(value: float | None) -> str:
 def _fidelity(analysis: RunAnalysis) -> Markup:
     f = analysis.fidelity
     how = ", worked out from the recorded rows as the run was never closed" if f["recomputed"] else ""
-    lag = "" if f["lag_p99_ms"] is None else f" The client's own lag was {f['lag_p50_ms']:.2f} ms at p50 and {f['lag_p99_ms']:.2f} ms at p99."
-    sentence = f"{f['verdict'] or 'unknown'}{how}.{lag} {f['not_sent']} of {f['requests']} requests were not sent or not recorded."
-    return element("div", element("p", sentence), element("ul", *(element("li", r) for r in f["reasons"])) if f["reasons"] else None)
+    lag = (
+        ""
+        if f["lag_p99_ms"] is None
+        else f" The client's own lag: p50 {f['lag_p50_ms']:.2f} ms, p99 {f['lag_p99_ms']:.2f} ms."
+    )
+    lost = f"{f['not_sent']} of {f['requests']} requests were not sent or not recorded."
+    sentence = f"{f['verdict'] or 'unknown'}{how}.{lag} {lost}"
+    return element(
+        "div",
+        element("p", sentence),
+        element("ul", *(element("li", r) for r in f["reasons"])) if f["reasons"] else None,
+    )
 
 
 def _provenance(analysis: RunAnalysis) -> Markup:

@@ -26,7 +26,9 @@ def write_results(analysis: RunAnalysis) -> None:
         summary = msgspec.json.encode({"schema": SCHEMA, "runs": [run_entry(analysis)]})
         write_atomically(folder / "summary.json", msgspec.json.format(summary, indent=2))
     except OSError as error:
-        raise BadInputError(f"{folder}: results cannot be written there ({error.strerror}); free space or fix permissions") from error
+        raise BadInputError(
+            f"{folder}: results cannot be written there ({error.strerror}); free space or fix permissions"
+        ) from error
 
 
 def tables(analysis: RunAnalysis) -> dict[str, pl.DataFrame]:
@@ -35,7 +37,9 @@ def tables(analysis: RunAnalysis) -> dict[str, pl.DataFrame]:
     anchors = [_anchor(run_id, s.index, a) for s in analysis.scale_outs for a in s.anchors]
     phases = [_phase(run_id, s.index, p) for s in analysis.scale_outs for p in s.phases]
     scale_outs = [_scale_out(analysis, s) for s in analysis.scale_outs]
-    load = analysis.load.with_columns(pl.from_epoch("start_us", "us").dt.replace_time_zone("UTC").alias("start")).drop("start_us")
+    load = analysis.load.with_columns(pl.from_epoch("start_us", "us").dt.replace_time_zone("UTC").alias("start")).drop(
+        "start_us"
+    )
     return {
         "anchors": Anchor.validate(pl.DataFrame(anchors, schema=pl.Schema(Anchor))),
         "phases": Phase.validate(pl.DataFrame(phases, schema=pl.Schema(Phase))),

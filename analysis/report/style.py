@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a style sheet reads better with one rule to a line
 """The report's style sheet: system fonts, light and dark from one set of variables."""
 
 from __future__ import annotations

@@ -74,12 +74,13 @@ def _scale_out(found: ScaleOutResult, colour: bool) -> list[str]:
     starts = [r.start_us for r in rows if r.start_us is not None]
     begin = min(starts, default=0)
     total = sum(r.critical_us for r in rows) or 1
-    lines.append(f"  {'phase':<21}{'critical s':>10} {'own length, bounds':>19}  0 s{total / US_PER_S:>{_BAR - 5}.0f} s")
+    lines.append(
+        f"  {'phase':<21}{'critical s':>10} {'own length, bounds':>19}  0 s{total / US_PER_S:>{_BAR - 5}.0f} s"
+    )
     for row in rows:
         lines.append(_phase_line(row, begin, total, colour))
-        for part in found.phases:
-            if part.parent == row.phase:
-                lines.append(_phase_line(part, begin, total, colour, indent="  "))
+        parts = (part for part in found.phases if part.parent == row.phase)
+        lines += [_phase_line(part, begin, total, colour, indent="  ") for part in parts]
     lines.append(f"  {'total':<21}{total / US_PER_S:>10.1f} {'':>19}")
     return lines
 
@@ -135,7 +136,11 @@ def _fidelity(analysis: RunAnalysis) -> list[str]:
     f = analysis.fidelity
     verdict = f["verdict"] or "unknown"
     how = " (worked out from the recorded rows)" if f["recomputed"] and f["verdict"] else ""
-    lag = "" if f["lag_p99_ms"] is None else f"; client's own lag p50 {f['lag_p50_ms']:.2f} ms, p99 {f['lag_p99_ms']:.2f} ms"
+    lag = (
+        ""
+        if f["lag_p99_ms"] is None
+        else f"; client's own lag p50 {f['lag_p50_ms']:.2f} ms, p99 {f['lag_p99_ms']:.2f} ms"
+    )
     lines = _wrapped(f"Replay fidelity: {verdict}{how}{lag}; {f['not_sent']} not sent")
     for reason in f["reasons"]:
         lines += _wrapped(reason, first="  - ", rest="    ")
@@ -154,7 +159,11 @@ def _pair_table(pair: Pair) -> list[str]:
     if pair.pull is not None:
         pull = pair.pull
         row("pull (from the pair)", seconds_text(pull.before_us), seconds_text(pull.after_us))
-        row("  bounds", f"[{span_text(pull.before_lo_us, pull.before_hi_us)}]", f"[{span_text(pull.after_lo_us, pull.after_hi_us)}]")
+        row(
+            "  bounds",
+            f"[{span_text(pull.before_lo_us, pull.before_hi_us)}]",
+            f"[{span_text(pull.after_lo_us, pull.after_hi_us)}]",
+        )
     if pair.download_before is not None and pair.download_after is not None:
         row("model download", seconds_text(pair.download_before.at_us), seconds_text(pair.download_after.at_us))
     if pair.split is not None:

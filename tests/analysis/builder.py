@@ -98,16 +98,25 @@ def at(seconds: float):
 
 def build(path: Path, case: Case, *, state="finished", shuffle=None, double=False) -> Path:
     manifest = Manifest(
-        run_id=case.run_id, name=case.name, condition=case.condition, state=state, emulated=case.emulated,
-        created_us=case.clock.to_client_us(EPOCH) - 2 * S, t0_us=case.clock.to_client_us(EPOCH), clock=case.clock,
-        trace=TraceUsed(source="synthetic", sha256=case.trace_sha), versions={"ramptrace": "0.1.0"},
-        scenario={"collect": {"endpoint_name": "demo"}}, collector={"exit_code": 0},
+        run_id=case.run_id,
+        name=case.name,
+        condition=case.condition,
+        state=state,
+        emulated=case.emulated,
+        created_us=case.clock.to_client_us(EPOCH) - 2 * S,
+        t0_us=case.clock.to_client_us(EPOCH),
+        clock=case.clock,
+        trace=TraceUsed(source="synthetic", sha256=case.trace_sha),
+        versions={"ramptrace": "0.1.0"},
+        scenario={"collect": {"endpoint_name": "demo"}},
+        collector={"exit_code": 0},
         verdict={"verdict": "VALID", "reasons": []} if state == "finished" else None,
-    )  # fmt: skip
+    )
     run = RunDir.create(path, manifest)
     arrivals = arrivals_of(case)
     trace = [
-        {"row_id": i, "arrival_us": round(t * S), "input_tokens": 200, "output_tokens": 100} for i, t in enumerate(arrivals)
+        {"row_id": i, "arrival_us": round(t * S), "input_tokens": 200, "output_tokens": 100}
+        for i, t in enumerate(arrivals)
     ]
     import polars as pl
 
@@ -131,7 +140,10 @@ def write(run, table, rows):
 
 
 def endpoint(count):
-    return {"EndpointName": "demo", "ProductionVariants": [{"CurrentInstanceCount": count, "DesiredInstanceCount": count}]}
+    return {
+        "EndpointName": "demo",
+        "ProductionVariants": [{"CurrentInstanceCount": count, "DesiredInstanceCount": count}],
+    }
 
 
 def arrivals_of(case: Case):
@@ -162,12 +174,20 @@ def requests_of(case: Case, arrivals):
         sent = due + case.lag_ms / 1000 * case.time_scale
         rows.append(
             {
-                "row_id": i, "shard": 0, "due": case.client(due), "sent": case.client(sent),
-                "headers": case.client(first), "first_token": case.client(first), "done": case.client(done),
-                "outcome": "ok", "http_status": 200, "planned_output_tokens": 100, "output_tokens": 100,
+                "row_id": i,
+                "shard": 0,
+                "due": case.client(due),
+                "sent": case.client(sent),
+                "headers": case.client(first),
+                "first_token": case.client(first),
+                "done": case.client(done),
+                "outcome": "ok",
+                "http_status": 200,
+                "planned_output_tokens": 100,
+                "output_tokens": 100,
                 "endpoint": "openai",
             }
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -181,22 +201,79 @@ def observations_of(case: Case):
     }
     rows = []
     if case.activities:
-        rows.append(observation(case, "application-autoscaling:activity", "decision", case.decision_s, case.decision_s,
-                                "event", "service", "act-1:decision", scaling_id="act-1", detail=detail))  # fmt: skip
+        rows.append(
+            observation(
+                case,
+                "application-autoscaling:activity",
+                "decision",
+                case.decision_s,
+                case.decision_s,
+                "event",
+                "service",
+                "act-1:decision",
+                scaling_id="act-1",
+                detail=detail,
+            )
+        )
         if case.complete:
             noticed = end + case.noticed_after_s
-            rows.append(observation(case, "application-autoscaling:activity", "in_service", case.decision_s, noticed,
-                                    "event", "service", "act-1:in_service", scaling_id="act-1", detail=detail))  # fmt: skip
+            rows.append(
+                observation(
+                    case,
+                    "application-autoscaling:activity",
+                    "in_service",
+                    case.decision_s,
+                    noticed,
+                    "event",
+                    "service",
+                    "act-1:in_service",
+                    scaling_id="act-1",
+                    detail=detail,
+                )
+            )
     alarm = {"alarm_name": "TargetTracking-demo-AlarmHigh", "period_s": case.breach_period_s}
     stem = f"TargetTracking-demo-AlarmHigh:{EPOCH + round(case.alarm_s * S)}"
-    rows.append(observation(case, "cloudwatch:alarm-history", "alarm", case.alarm_s, case.alarm_s, "event", "service",
-                            f"{stem}:alarm", detail=alarm))  # fmt: skip
-    rows.append(observation(case, "cloudwatch:alarm-history", "breach", case.breach_start_s,
-                            case.breach_start_s + case.breach_period_s, "event", "service", f"{stem}:breach",
-                            detail=alarm, resolution_us=round(case.breach_period_s * S)))  # fmt: skip
+    rows.append(
+        observation(
+            case,
+            "cloudwatch:alarm-history",
+            "alarm",
+            case.alarm_s,
+            case.alarm_s,
+            "event",
+            "service",
+            f"{stem}:alarm",
+            detail=alarm,
+        )
+    )
+    rows.append(
+        observation(
+            case,
+            "cloudwatch:alarm-history",
+            "breach",
+            case.breach_start_s,
+            case.breach_start_s + case.breach_period_s,
+            "event",
+            "service",
+            f"{stem}:breach",
+            detail=alarm,
+            resolution_us=round(case.breach_period_s * S),
+        )
+    )
     rows += polled_rows(case)
-    rows.append(observation(case, "logs:first-event", "container_started", -500, -500, "event", "instance",
-                            "/aws/sagemaker/Endpoints/demo:AllTraffic/i-0old", unit_id="i-0old"))  # fmt: skip
+    rows.append(
+        observation(
+            case,
+            "logs:first-event",
+            "container_started",
+            -500,
+            -500,
+            "event",
+            "instance",
+            "/aws/sagemaker/Endpoints/demo:AllTraffic/i-0old",
+            unit_id="i-0old",
+        )
+    )
     for unit in case.units:
         rows += unit_rows(case, unit)
     return rows
@@ -208,15 +285,37 @@ def polled_rows(case: Case):
     after = case.units_before + len(case.units)
     rows = []
     lo, hi = bracket(case, case.decision_s)
-    rows.append(observation(case, "sagemaker:describe-endpoint", "decision", lo, hi, "polled", "client",
-                            f"desired:{case.units_before}->{after}:{hi}", detail={"from": case.units_before, "to": after}))  # fmt: skip
+    rows.append(
+        observation(
+            case,
+            "sagemaker:describe-endpoint",
+            "decision",
+            lo,
+            hi,
+            "polled",
+            "client",
+            f"desired:{case.units_before}->{after}:{hi}",
+            detail={"from": case.units_before, "to": after},
+        )
+    )
     count = case.units_before
     for t in sorted(case.times(u)["in_service"] for u in case.units):
         if not case.complete:
             break
         lo, hi = bracket(case, t)
-        rows.append(observation(case, "sagemaker:describe-endpoint", "in_service", lo, hi, "polled", "client",
-                                f"current:{count}->{count + 1}:{hi}:{t}", detail={"from": count, "to": count + 1}))  # fmt: skip
+        rows.append(
+            observation(
+                case,
+                "sagemaker:describe-endpoint",
+                "in_service",
+                lo,
+                hi,
+                "polled",
+                "client",
+                f"current:{count}->{count + 1}:{hi}:{t}",
+                detail={"from": count, "to": count + 1},
+            )
+        )
         count += 1
     return rows
 
@@ -232,11 +331,33 @@ def unit_rows(case: Case, unit: Unit):
     t, label, rows = case.times(unit), unit.name if case.unit_labels else None, []
     if case.container_logs:
         first = t["container_started"] + 0.25
-        rows.append(observation(case, "logs:first-event", "container_started", first, first, "event", "instance",
-                                f"/aws/sagemaker/Endpoints/demo:AllTraffic/{unit.name}", unit_id=unit.name))  # fmt: skip
+        rows.append(
+            observation(
+                case,
+                "logs:first-event",
+                "container_started",
+                first,
+                first,
+                "event",
+                "instance",
+                f"/aws/sagemaker/Endpoints/demo:AllTraffic/{unit.name}",
+                unit_id=unit.name,
+            )
+        )
     if case.ready_logs:
-        rows.append(observation(case, "logs:pattern", "ready", t["ready"], t["ready"], "event", "instance",
-                                f"event-{unit.name}", unit_id=unit.name))  # fmt: skip
+        rows.append(
+            observation(
+                case,
+                "logs:pattern",
+                "ready",
+                t["ready"],
+                t["ready"],
+                "event",
+                "instance",
+                f"event-{unit.name}",
+                unit_id=unit.name,
+            )
+        )
     if case.promql and case.complete:
         sampled = t["ready"] + 3
         for anchor, name, value in (
@@ -244,9 +365,21 @@ def unit_rows(case: Case, unit: Unit):
             ("ready", "container_start_time", unit.start_s),
             ("load_finished", "gpu_load_time", unit.weights_s),
         ):
-            rows.append(observation(case, f"promql:{name}", anchor, None, sampled, "reported", "service",
-                                    f"{unit.name}:{sampled}", unit_id=label, duration_us=round(value * S),
-                                    resolution_us=S))  # fmt: skip
+            rows.append(
+                observation(
+                    case,
+                    f"promql:{name}",
+                    anchor,
+                    None,
+                    sampled,
+                    "reported",
+                    "service",
+                    f"{unit.name}:{sampled}",
+                    unit_id=label,
+                    duration_us=round(value * S),
+                    resolution_us=S,
+                )
+            )
     return rows
 
 
@@ -254,28 +387,46 @@ def observation(case: Case, source, anchor, lo, hi, method, clock, native_id, *,
     stamp = case.client if clock == "client" else at
     known = hi if hi is not None else lo
     return {
-        "platform": "sagemaker", "resource": "endpoint/demo/variant/AllTraffic", "anchor": anchor,
-        "lo": None if lo is None else stamp(lo), "hi": None if hi is None else stamp(hi), "source": source,
-        "method": method, "native_id": native_id, "clock": clock, "request_sent": case.client(known + 1),
-        "response_received": case.client(known + 1.1), "verified": True,
-        "detail": None if detail is None else json.dumps(detail), **more,
-    }  # fmt: skip
+        "platform": "sagemaker",
+        "resource": "endpoint/demo/variant/AllTraffic",
+        "anchor": anchor,
+        "lo": None if lo is None else stamp(lo),
+        "hi": None if hi is None else stamp(hi),
+        "source": source,
+        "method": method,
+        "native_id": native_id,
+        "clock": clock,
+        "request_sent": case.client(known + 1),
+        "response_received": case.client(known + 1.1),
+        "verified": True,
+        "detail": None if detail is None else json.dumps(detail),
+        **more,
+    }
 
 
 def samples_of(case: Case):
     last = max(case.end_s, case.in_service_s) + 60
     return [
         {
-            "source": "collector", "metric": "heartbeat", "resource": "collector", "start": at(t), "period_us": 0,
-            "statistic": "Value", "value": 1.0, "received": case.client(t),
+            "source": "collector",
+            "metric": "heartbeat",
+            "resource": "collector",
+            "start": at(t),
+            "period_us": 0,
+            "statistic": "Value",
+            "value": 1.0,
+            "received": case.client(t),
         }
         for t in range(0, round(last), 5)
-    ]  # fmt: skip
+    ]
 
 
 def after_case(**changes) -> Case:
     settings = {
-        "units": after_units(), "condition": "image-cache-on", "run_id": "20261201T010000Z-after", "name": "after",
+        "units": after_units(),
+        "condition": "image-cache-on",
+        "run_id": "20261201T010000Z-after",
+        "name": "after",
         "seed": 2,
-    } | changes  # fmt: skip
+    } | changes
     return Case(**settings)

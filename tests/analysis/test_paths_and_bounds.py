@@ -191,10 +191,12 @@ def test_closure_always_holds_the_truth_and_ignores_order(truth, intervals, leng
     network = build(facts)
     for i, name in enumerate(names):
         low, high = network.bounds(name)
-        assert (low is None or low <= truth[i]) and (high is None or truth[i] <= high)
+        assert low is None or low <= truth[i]
+        assert high is None or truth[i] <= high
         for j, other in enumerate(names):
             low, high = network.difference(name, other)
-            assert (low is None or low <= truth[j] - truth[i]) and (high is None or truth[j] - truth[i] <= high)
+            assert low is None or low <= truth[j] - truth[i]
+            assert high is None or truth[j] - truth[i] <= high
     shuffled = facts[:]
     random.shuffle(shuffled)
     again = build(shuffled)
