@@ -1,0 +1,102 @@
+"""The commands `analyse`, `report` and `compare`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+_RUN = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("run", type=_RUN)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
+def analyse(run: Path, as_json: bool) -> None:
+    r"""Attribute a run's time to capacity; results also go to RUN/analysis/.
+
+    \b
+    ramptrace analyse runs/20261201T120000Z-demo
+    """
+    from analysis.analyse import analyse_run
+    from analysis.entry import SCHEMA, run_entry
+    from analysis.report.store import write_results
+    from analysis.report.text import run_text
+
+    found = analyse_run(run)
+    write_results(found)
+    if as_json:
+        _print_json({"schema": SCHEMA, "runs": [run_entry(found)]})
+    else:
+        click.echo(run_text(found, colour=_colour()))
+
+
+@click.command()
+@click.argument("runs", type=_RUN, nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=_RUN, help="The HTML file to write; RUN/report.html of the first run if not given."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object that names the report.")
+def report(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
+    r"""Write a run's report, or that of several with their comparison, as one offline HTML file.
+
+    \b
+    ramptrace report runs/before
+    ramptrace report runs/before runs/after -o change.html
+    """
+    from analysis.analyse import analyse_run
+    from analysis.compare import compare_runs
+    from analysis.entry import SCHEMA, run_entry
+    from analysis.report.html import write_report
+    from analysis.report.store import write_results
+
+    found = [analyse_run(run) for run in runs]
+    comparison = compare_runs(found) if len(found) > 1 else None
+    for one in found:
+        write_results(one)
+    path = write_report(found, comparison, output)
+    if as_json:
+        _print_json({"schema": SCHEMA, "runs": [run_entry(one) for one in found], "report": str(path)})
+    else:
+        click.echo(f"report: {path}")
+
+
+@click.command()
+@click.argument("runs", type=_RUN, nargs=-1, required=True)
+@click.option("-o", "--output", type=_RUN, help="Also write the comparison as an HTML report.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
+def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
+    r"""Compare runs: what changed, and why. The first is "before"; runs of equal condition form one arm.
+
+    \b
+    ramptrace compare runs/before runs/after -o change.html
+    """
+    from analysis.analyse import analyse_run
+    from analysis.compare import compare_runs, comparison_entry
+    from analysis.report.text import comparison_text
+
+    found = [analyse_run(run) for run in runs]
+    comparison = compare_runs(found)
+    written = None
+    if output is not None:
+        from analysis.report.html import write_report
+
+        written = str(write_report(found, comparison, output))
+    if as_json:
+        _print_json(comparison_entry(comparison, written))
+    else:
+        click.echo(comparison_text(comparison))
+        if written:
+            click.echo(f"\nreport: {written}")
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    click.echo(json.dumps(document, ensure_ascii=False, allow_nan=False))
+
+
+def _colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,0 +1,78 @@
+"""Whether the load generator held its schedule: the run's own verdict, and the same figures from its rows."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import polars as pl
+
+from traces.run import Manifest
+from traces.units import US_PER_MS
+
+_LIMITS: Final = {
+    "degraded_lag_p99_ms": 5.0,
+    "invalid_lag_p99_ms": 50.0,
+    "degraded_not_sent_share": 0.0,
+    "invalid_not_sent_share": 0.01,
+}
+"""Used where the manifest's scenario does not state its own; the scenario's defaults."""
+
+
+def fidelity(manifest: Manifest, requests: pl.DataFrame, never_recorded: int) -> dict[str, Any]:
+    """Return `verdict` (VALID, DEGRADED, INVALID or None), `reasons`, and lag figures in client ms.
+
+    Lag is sent − due, in client time. The manifest's verdict holds when there is one; for a run that was never closed
+    it is worked out from the rows, and `recomputed` is true. `never_recorded` rows count as not sent.
+    """
+    lag_ms = (requests["sent"] - requests["due"]).dt.total_microseconds().drop_nulls() / manifest.time_scale / US_PER_MS
+    not_sent = int((requests["outcome"] == "not_sent").sum()) + never_recorded
+    total = len(requests) + never_recorded
+    figures: dict[str, Any] = {
+        "lag_p50_ms": _rounded(lag_ms.quantile(0.5, "nearest")),
+        "lag_p99_ms": _rounded(lag_ms.quantile(0.99, "nearest")),
+        "lag_max_ms": _rounded(lag_ms.max()),
+        "not_sent": not_sent,
+        "requests": total,
+    }
+    stated = stated_verdict(manifest)
+    if stated is not None:
+        reasons = [str(r) for r in (manifest.verdict or {}).get("reasons") or []]
+        return {"verdict": stated, "recomputed": False, "reasons": reasons, **figures}
+    verdict, reasons = _judge(figures, _limits(manifest))
+    return {"verdict": verdict, "recomputed": True, "reasons": reasons, **figures}
+
+
+def stated_verdict(manifest: Manifest) -> str | None:
+    """Return the verdict in the manifest, None when it holds none."""
+    held = manifest.verdict or {}
+    for key in ("verdict", "level", "state", "status"):
+        value = held.get(key)
+        if isinstance(value, str) and value.upper() in {"VALID", "DEGRADED", "INVALID"}:
+            return value.upper()
+    return None
+
+
+def _limits(manifest: Manifest) -> dict[str, float]:
+    section = manifest.scenario.get("verdict")
+    stated = section if isinstance(section, dict) else {}
+    return {key: float(stated.get(key, default)) for key, default in _LIMITS.items()}
+
+
+def _judge(figures: dict[str, Any], limits: dict[str, float]) -> tuple[str | None, list[str]]:
+    if not figures["requests"]:
+        return None, ["no request was recorded"]
+    share = figures["not_sent"] / figures["requests"]
+    lag = figures["lag_p99_ms"] or 0.0
+    for level in ("invalid", "degraded"):
+        reasons = []
+        if lag > limits[f"{level}_lag_p99_ms"]:
+            reasons.append(f"p99 of the client's own lag is {lag:.1f} ms, over {limits[f'{level}_lag_p99_ms']:g} ms")
+        if share > limits[f"{level}_not_sent_share"]:
+            reasons.append(f"{figures['not_sent']} of {figures['requests']} requests were not sent or not recorded")
+        if reasons:
+            return level.upper(), reasons
+    return "VALID", []
+
+
+def _rounded(value: Any) -> float | None:
+    return None if value is None else round(float(value), 3)

@@ -1,0 +1,290 @@
+"""A unit's timeline → the phases of its scale-out. Which anchors are dated decides what can be told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from analysis.critical_path import UNATTRIBUTED, Span, drag, ledger, walk
+from analysis.reconcile import FIRST_DECISION, PERIOD_CLOSED, Timeline
+from analysis.records import Length, PhaseRow
+from traces.schema import HEADLINES
+
+_DETECTION_ENDS: Final = ((PERIOD_CLOSED, "emission"), ("alarm", "evaluation"), (FIRST_DECISION, "decision"))
+_CERTAINTY: Final = ("event", "reported", "polled", "derived", "prior")
+_HEADLINE_OF: Final = {leaf: headline for headline, leaves in HEADLINES.items() for leaf in leaves}
+
+
+class Attribution(msgspec.Struct, frozen=True, kw_only=True):
+    """The phases of one scale-out along one unit; top-level `critical_us` sum exactly to `total_us`."""
+
+    phases: tuple[PhaseRow, ...]
+    total_us: int
+    unattributed_us: int
+    overlap_us: dict[str, int]
+    drag_us: dict[str, int]
+
+
+class _Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """A span between two anchors; `joint` when it holds phases that cannot be told apart."""
+
+    name: str
+    opens: str
+    closes: str
+    after: tuple[str, ...] = ()
+    joint: bool = False
+
+
+def attribute(timeline: Timeline) -> Attribution | None:
+    """Return the phases from onset (from decision, when no onset is known) to in service; None when that is unknown."""
+    pieces = _pieces(timeline)
+    end = timeline.at("in_service")
+    begin = timeline.at("onset")
+    begin = timeline.at(FIRST_DECISION) if begin is None else begin
+    if end is None or begin is None or not pieces:
+        return None
+    spans = [
+        Span(name=p.name, start=_must(timeline, p.opens), end=_must(timeline, p.closes), after=p.after) for p in pieces
+    ]
+    path = walk(spans, begin, end)
+    amounts = path.amounts()
+    uncertain = _uncertain_parallel(timeline, pieces)
+    rows = [_row(timeline, piece, amounts, piece.name in uncertain) for piece in pieces]
+    rows += _hidden_download(timeline, pieces)
+    extra = {name: us for name, us in amounts.items() if name not in {p.name for p in pieces}}
+    for name, amount in extra.items():
+        rows.append(_plain_row(timeline, name, amount, path.parts))
+    if UNATTRIBUTED not in extra:
+        rows.append(_plain_row(timeline, UNATTRIBUTED, 0, ()))
+    rows += _detection_parts(timeline) + _start_parts(timeline, pieces)
+    cells = ledger(spans, begin, end)
+    return Attribution(
+        phases=tuple(rows),
+        total_us=end - begin,
+        unattributed_us=amounts.get(UNATTRIBUTED, 0),
+        overlap_us={" & ".join(sorted(active)) or "idle": us for active, us in cells.items()},
+        drag_us=drag(spans),
+    )
+
+
+def _pieces(timeline: Timeline) -> list[_Piece]:
+    """Return the spans that dated anchors allow, each after those it waited for."""
+    has = timeline.anchors.__contains__
+    pieces = []
+    if has("onset"):
+        pieces.append(_Piece(name="detection", opens="onset", closes=FIRST_DECISION))
+    last: tuple[str, ...] = ("detection",) if pieces else ()
+    if timeline.at(FIRST_DECISION) != timeline.at("decision"):
+        pieces.append(_Piece(name="staging", opens=FIRST_DECISION, closes="decision", after=last))
+        last = ("staging",)
+    before_start, last = _until_container(timeline, last)
+    pieces += before_start
+    if has("container_started"):
+        if has("ready"):
+            pieces.append(_Piece(name="start", opens="container_started", closes="ready", after=last))
+            pieces.append(_Piece(name="registration", opens="ready", closes="in_service", after=("start",)))
+        else:
+            name = "start+registration"
+            pieces.append(_Piece(name=name, opens="container_started", closes="in_service", after=last, joint=True))
+    elif has("ready"):
+        pieces.append(_Piece(name="registration", opens="ready", closes="in_service", after=last))
+    return pieces
+
+
+def _until_container(timeline: Timeline, last: tuple[str, ...]) -> tuple[list[_Piece], tuple[str, ...]]:
+    """Return the spans from decision to container start: split where pull or launch are dated, else joint."""
+    has = timeline.anchors.__contains__
+    split_pull = has("pull_started") and has("pull_finished") and has("container_started")
+    split_download = has("download_started") and has("download_finished") and has("container_started")
+    if split_pull:
+        opens = "launched" if has("launched") else "pull_started"
+        pieces = [_Piece(name="provisioning", opens="decision", closes=opens, after=last)]
+        pieces.append(_Piece(name="pull", opens="pull_started", closes="pull_finished", after=("provisioning",)))
+        if split_download:
+            after = ("provisioning",)
+            if _must(timeline, "download_started") >= _must(timeline, "pull_finished"):
+                after = ("pull",)
+            pieces.append(_Piece(name="download", opens="download_started", closes="download_finished", after=after))
+            return pieces, ("pull", "download")
+        return pieces, ("pull",)
+    leaves, opens, pieces = ["provisioning", "pull"], "decision", []
+    if has("launched"):
+        pieces.append(_Piece(name="provisioning", opens="decision", closes="launched", after=last))
+        leaves, opens, last = ["pull"], "launched", ("provisioning",)
+    closes = "container_started"
+    if not has("container_started"):
+        if _download(timeline) is None:
+            leaves.append("download")
+        leaves.append("start")
+        closes = "ready" if has("ready") else "in_service"
+        if closes == "in_service":
+            leaves.append("registration")
+    name = "+".join(leaves)
+    pieces.append(_Piece(name=name, opens=opens, closes=closes, after=last, joint=True))
+    return pieces, (name,)
+
+
+def _row(timeline: Timeline, piece: _Piece, amounts: dict[str, int], uncertain: bool) -> PhaseRow:
+    length = timeline.length(piece.opens, piece.closes)
+    assert length is not None
+    critical = amounts.get(piece.name, 0)
+    critical_lo, critical_hi = min(length.lo_us, critical), max(length.hi_us, critical)
+    if uncertain:
+        critical_lo = 0
+    if not critical and not uncertain:
+        critical_hi = 0
+    duration, lo, hi = length.at_us, length.lo_us, length.hi_us
+    if "pull" in piece.name.split("+") and piece.joint:
+        # The download ran inside this window; for up to its whole length it alone may have been waited for.
+        hidden = _download(timeline)
+        inside = min(hidden.hi_us if hidden is not None else length.hi_us, length.hi_us)
+        if "download" not in piece.name.split("+"):
+            critical_lo = lo = max(length.lo_us - inside, 0)
+    return PhaseRow(
+        phase=piece.name,
+        headline=headline_of(piece.name),
+        unit_id=None if piece.name in {"detection", "staging"} else timeline.unit_id,
+        start_us=_must(timeline, piece.opens),
+        end_us=_must(timeline, piece.closes),
+        critical_us=critical,
+        critical_lo_us=critical_lo,
+        critical_hi_us=critical_hi,
+        duration_us=duration,
+        lo_us=lo,
+        hi_us=hi,
+        method="derived" if piece.joint else _method(timeline, piece.opens, piece.closes),
+    )
+
+
+def _hidden_download(timeline: Timeline, pieces: Sequence[_Piece]) -> list[PhaseRow]:
+    """Return the row of a download whose length is reported (or unknown) but whose place is not observed."""
+    names = {piece.name for piece in pieces}
+    window = next((p for p in pieces if p.joint and "pull" in p.name.split("+")), None)
+    if window is None or "download" in names or "download" in window.name.split("+"):
+        return []
+    found = _download(timeline)
+    widest = timeline.length(window.opens, window.closes)
+    assert widest is not None
+    return [
+        PhaseRow(
+            phase="download",
+            headline="load",
+            unit_id=timeline.unit_id,
+            critical_us=0,
+            critical_lo_us=0,
+            critical_hi_us=widest.hi_us if found is None else min(found.hi_us, widest.hi_us),
+            duration_us=None if found is None else found.at_us,
+            lo_us=0 if found is None else found.lo_us,
+            hi_us=widest.hi_us if found is None else found.hi_us,
+            method="derived" if found is None else "reported",
+        )
+    ]
+
+
+def _download(timeline: Timeline) -> Length | None:
+    """Return the download's length: reported, or between its own dated anchors."""
+    return timeline.lengths.get("download_finished") or timeline.length("download_started", "download_finished")
+
+
+def _uncertain_parallel(timeline: Timeline, pieces: Sequence[_Piece]) -> set[str]:
+    """Return pull and download when their bounds do not tell which of them ended last."""
+    names = {piece.name for piece in pieces}
+    if not {"pull", "download"} <= names:
+        return set()
+    lo, hi = timeline.network.difference("download_finished", "pull_finished")
+    sure = (lo is not None and lo > 0) or (hi is not None and hi < 0)
+    return set() if sure else {"pull", "download"}
+
+
+def _plain_row(timeline: Timeline, name: str, amount: int, parts: Sequence[tuple[str, int, int]]) -> PhaseRow:
+    places = [(start, end) for part, start, end in parts if part == name]
+    return PhaseRow(
+        phase=name,
+        headline=headline_of(name.removeprefix("wait:")),
+        unit_id=timeline.unit_id,
+        start_us=min((start for start, _ in places), default=None),
+        end_us=max((end for _, end in places), default=None),
+        critical_us=amount,
+        critical_lo_us=0 if name == UNATTRIBUTED else amount,
+        critical_hi_us=amount,
+        duration_us=amount,
+        method="derived",
+    )
+
+
+def _detection_parts(timeline: Timeline) -> list[PhaseRow]:
+    """Return emission, evaluation and decision; leaves whose boundary is not dated are joined."""
+    if timeline.at("onset") is None:
+        return []
+    rows, leaves, opens = [], [], "onset"
+    for closes, leaf in _DETECTION_ENDS:
+        leaves.append(leaf)
+        length = timeline.length(opens, closes)
+        if length is None:
+            continue
+        rows.append(_part(timeline, "+".join(leaves), "detection", length, opens=opens, closes=closes))
+        leaves, opens = [], closes
+    return rows if len(rows) > 1 else []
+
+
+def _start_parts(timeline: Timeline, pieces: Sequence[_Piece]) -> list[PhaseRow]:
+    """Return the weights' load as a part of the start, from its own dated anchors or from a reported length."""
+    parent = next((p.name for p in pieces if p.opens == "container_started"), None)
+    if parent is None:
+        return []
+    placed = timeline.length("load_started", "load_finished")
+    if placed is not None:
+        return [_part(timeline, "weights", parent, placed, opens="load_started", closes="load_finished")]
+    reported = timeline.lengths.get("load_finished")
+    if reported is None:
+        return []
+    return [
+        PhaseRow(
+            phase="weights", parent=parent, headline="load", unit_id=timeline.unit_id, critical_us=reported.at_us,
+            critical_lo_us=reported.lo_us, critical_hi_us=reported.hi_us, duration_us=reported.at_us,
+            lo_us=reported.lo_us, hi_us=reported.hi_us, method="reported",
+        )
+    ]  # fmt: skip
+
+
+def _part(timeline: Timeline, name: str, parent: str, length: Length, *, opens: str, closes: str) -> PhaseRow:
+    return PhaseRow(
+        phase=name,
+        parent=parent,
+        headline=headline_of(name),
+        unit_id=None if parent == "detection" else timeline.unit_id,
+        start_us=_must(timeline, opens),
+        end_us=_must(timeline, closes),
+        critical_us=length.at_us,
+        critical_lo_us=length.lo_us,
+        critical_hi_us=length.hi_us,
+        duration_us=length.at_us,
+        lo_us=length.lo_us,
+        hi_us=length.hi_us,
+        method=_method(timeline, opens, closes),
+    )
+
+
+def headline_of(phase: str) -> str | None:
+    """Return the headline phase(s) a phase counts to, None for waits of none and for what is unattributed.
+
+    >>> headline_of("provisioning+pull"), headline_of("start"), headline_of("unattributed")
+    ('provisioning+pull', 'load', None)
+    """
+    if phase in HEADLINES:
+        return phase
+    found = [_HEADLINE_OF[leaf] for leaf in phase.split("+") if leaf in _HEADLINE_OF]
+    return "+".join(dict.fromkeys(found)) or None
+
+
+def _method(timeline: Timeline, opens: str, closes: str) -> str:
+    methods = [timeline.anchors[a].method for a in (opens, closes) if a in timeline.anchors]
+    return max(methods, key=_CERTAINTY.index, default="derived")
+
+
+def _must(timeline: Timeline, anchor: str) -> int:
+    at = timeline.at(anchor)
+    assert at is not None, anchor
+    return at

@@ -1,0 +1,133 @@
+"""What a reader has to know about the data of a run before trusting its figures."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+import polars as pl
+
+from analysis.inputs import RunInputs
+from analysis.records import Finding
+from traces.clock import to_datetime
+from traces.units import US_PER_S, format_duration
+
+_DATE_RESOLUTION_US = US_PER_S
+
+
+def assess(inputs: RunInputs) -> list[Finding]:
+    """Return the findings on a run's data, in a fixed order."""
+    return [*_unfinished(inputs), *_missing(inputs), *_collector(inputs), *_gaps(inputs), *_clocks(inputs)]
+
+
+def never_recorded(inputs: RunInputs) -> int:
+    """Return how many trace rows have no request row: in flight when the replay was killed, or never sent."""
+    if inputs.trace.is_empty():
+        return 0
+    return len(inputs.trace.join(inputs.requests.select("row_id"), on="row_id", how="anti"))
+
+
+def offset_beyond_date_us(inputs: RunInputs) -> int:
+    """Return how far client and service clocks disagree beyond what the Date header's whole seconds explain.
+
+    A Date header is cut to its second, so that clocks in step show offsets between −1 s and 0 (plus the transfer).
+    """
+    at = inputs.samples.filter((pl.col("source") == "collector") & (pl.col("metric") == "clock_offset_us"))["value"]
+    if at.is_empty():
+        return 0
+    middle = int(median(at.to_list()))
+    slack = round(max(inputs.clock.error_us, 50_000) * inputs.manifest.time_scale)
+    if middle > slack:
+        return middle
+    return min(middle + _DATE_RESOLUTION_US + slack, 0)
+
+
+def _finding(code: str, severity: Any, text: str) -> Finding:
+    return Finding(code=code, severity=severity, text=text)
+
+
+def _unfinished(inputs: RunInputs) -> list[Finding]:
+    found = []
+    state, lost = inputs.manifest.state, never_recorded(inputs)
+    if state == "running":
+        kept = len(inputs.requests)
+        text = f"the run was never closed: its replay was killed, or it still runs; {kept} requests are recorded"
+        found.append(_finding("unfinished", "error", text))
+    elif state == "interrupted":
+        text = f"the run was interrupted; {len(inputs.requests)} requests are recorded"
+        found.append(_finding("interrupted", "warning", text))
+    if lost and not inputs.requests.is_empty():
+        text = f"{lost} of {len(inputs.trace)} trace rows have no request row: in flight when it ended, or never sent"
+        found.append(_finding("rows-lost", "error" if state == "running" else "warning", text))
+    return found
+
+
+def _missing(inputs: RunInputs) -> list[Finding]:
+    found = []
+    if inputs.trace.is_empty():
+        found.append(
+            _finding("no-trace", "warning", "trace.parquet is missing or empty: what was to be sent is unknown")
+        )
+    if inputs.requests.is_empty():
+        found.append(_finding("no-requests", "warning", "no request is recorded: demand and latency are unknown"))
+    if inputs.observations.is_empty():
+        found.append(_finding("no-observations", "warning", "no scaling event is recorded: nothing can be attributed"))
+    return found
+
+
+def _collector(inputs: RunInputs) -> list[Finding]:
+    """Tell when the collector was absent, or stopped before the load did."""
+    beats = inputs.samples.filter((pl.col("source") == "collector") & (pl.col("metric") == "heartbeat"))
+    at = beats["received"].dt.epoch("us")
+    wanted = bool(inputs.manifest.scenario.get("collect")) or inputs.manifest.collector is not None
+    if at.is_empty():
+        if inputs.observations.is_empty():
+            text = "no sign of a collector" + (
+                ", though the scenario asks for one" if wanted else "; none was asked for"
+            )
+            return [_finding("no-collector", "warning", text)]
+        return []
+    last: int = at.max()  # type: ignore[assignment]
+    # The last arrival, not the last answer: a backlog may drain long after the collector was to stop.
+    ended: int | None = inputs.requests["due"].dt.epoch("us").max()  # type: ignore[assignment]
+    patience = round(max(5 * US_PER_S, 5 * inputs.manifest.flush_s * US_PER_S) * inputs.manifest.time_scale)
+    if ended is None or ended - last <= patience:
+        return []
+    text = (
+        f"collector silent from {_clock(last)} to the end of the load at {_clock(ended)} "
+        f"({format_duration(ended - last)}): what happened then was not seen"
+    )
+    return [_finding("collector-silent", "error", text)]
+
+
+def _gaps(inputs: RunInputs) -> list[Finding]:
+    found = []
+    if inputs.gaps.is_empty():
+        return []
+    grouped = inputs.gaps.filter(pl.col("reason") != "stopped").group_by("source", "reason").agg(
+        n=pl.len(),
+        total=(pl.col("end") - pl.col("start")).dt.total_microseconds().sum(),
+        open=pl.col("end").is_null().any(),
+        longest=(pl.col("end") - pl.col("start")).dt.total_microseconds().max(),
+    )  # fmt: skip
+    for row in grouped.sort("source", "reason").iter_rows(named=True):
+        until = ", and not readable at the end" if row["open"] else ""
+        long = f", longest {format_duration(row['longest'])}" if row["longest"] else ""
+        text = f"{row['source']} could not be read {row['n']} time(s): {row['reason']}{long}{until}"
+        found.append(_finding("gap", "warning", text))
+    return found
+
+
+def _clocks(inputs: RunInputs) -> list[Finding]:
+    beyond = offset_beyond_date_us(inputs)
+    if not beyond:
+        return []
+    text = (
+        f"client and service clocks disagree by {format_duration(abs(beyond))}; bounds that mix the two are "
+        "widened by it"
+    )
+    return [_finding("clock-offset", "warning", text)]
+
+
+def _clock(us: int) -> str:
+    return to_datetime(us).strftime("%H:%M:%S")

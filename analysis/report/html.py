@@ -1,0 +1,100 @@
+"""The report: one HTML file that opens offline, loads nothing, and runs no script but its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from analysis.analyse import RunAnalysis
+from analysis.compare import Comparison
+from analysis.report.markup import Markup, element, joined, json_block
+from analysis.report.sections import comparison_section, run_section
+from analysis.report.style import CSS
+from analysis.report.words import EMULATED, pair_headline, run_headline
+from traces.errors import BadInputError
+from traces.run import write_atomically
+
+_MOUNT: Final = """
+for (const [id, spec] of Object.entries(JSON.parse(document.getElementById('charts').textContent))) {
+  vegaEmbed('#' + id, spec, {mode: 'vega-lite', ast: true, renderer: 'svg', actions: false, defaultStyle: false,
+    loader: {target: null}}).catch(error => { document.getElementById(id).textContent = 'chart failed: ' + error; });
+}
+"""
+"""Draws the charts. `ast` makes Vega interpret expressions, so that the page needs no `unsafe-eval`."""
+
+
+def write_report(runs: Sequence[RunAnalysis], comparison: Comparison | None = None, output: Path | None = None) -> Path:
+    """Write the report of one run, or of several with their comparison, and return where it lies.
+
+    Without `output` it goes to `report.html` in the first run's directory.
+    """
+    path = output if output is not None else runs[0].path / "report.html"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, page(runs, comparison).encode())
+    except OSError as error:
+        raise BadInputError(
+            f"{path}: the report cannot be written ({error.strerror}); choose another place with -o"
+        ) from error
+    return path
+
+
+def page(runs: Sequence[RunAnalysis], comparison: Comparison | None) -> str:
+    """Return the whole page."""
+    charts: dict[str, Any] = {}
+    body = []
+    if comparison is not None:
+        body.append(comparison_section(comparison, charts))
+    body += [run_section(run, charts, number) for number, run in enumerate(runs, 1)]
+    sentence = pair_headline(comparison.pairs[0]) if comparison is not None else run_headline(runs[0])
+    emulated = any(run.manifest.emulated for run in runs)
+    script = Markup(_bundle() + _MOUNT)
+    title = " against ".join(run.manifest.condition or run.manifest.run_id for run in runs)
+    head = element(
+        "head",
+        Markup('<meta charset="utf-8">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">'),
+        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Markup('<meta name="color-scheme" content="light dark">'),
+        element("title", f"ramptrace: {title}"),
+        element("style", Markup(CSS)),
+    )
+    banner = element(
+        "header",
+        element(
+            "p",
+            "ramptrace",
+            element("span", "EMULATED", class_="badge", title=EMULATED) if emulated else None,
+            class_="brand",
+        ),
+        element("h1", sentence),
+        element("p", EMULATED + ".", class_="emulated") if emulated else None,
+        element("noscript", element("p", "Charts need JavaScript; every figure is in the tables too.")),
+    )
+    content = element("body", banner, element("main", *body), json_block("charts", charts), element("script", script))
+    return f"<!doctype html>\n{element('html', head, content, lang='en')}\n"
+
+
+def _bundle() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script, as installed; nothing is fetched."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise BadInputError("reports need the extra packages: pip install 'ramptrace[report]'") from None
+    script: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    # Inside a script element only these two could end it or start a comment; both are safe to write otherwise in JS.
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _policy(script: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src 'none'; "
+        "connect-src 'none'; base-uri 'none'; form-action 'none'"
+    )
+
+
+__all__ = ["joined", "page", "write_report"]

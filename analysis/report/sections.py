@@ -1,0 +1,269 @@
+"""The parts of the report, as markup; charts go into `charts` by the id of the place that they fill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analysis.analyse import RunAnalysis
+from analysis.compare import Comparison, Pair
+from analysis.latency import MEASURES
+from analysis.records import PhaseRow, ScaleOutResult
+from analysis.report import charts as draw
+from analysis.report import palette
+from analysis.report.markup import Markup, element, table
+from analysis.report.words import (
+    HOW_A_PAIR,
+    NOT_THE_LINE,
+    WHY_A_PAIR,
+    bounds,
+    headline,
+    is_reference_case,
+    run_headline,
+    seconds_text,
+    span_text,
+)
+from traces.clock import to_datetime
+from traces.units import US_PER_S, format_duration
+
+Charts = dict[str, Any]
+
+
+def comparison_section(comparison: Comparison, charts: Charts) -> Markup:
+    """Return before and after, what the change is made of, and what that rests on."""
+    parts: list[Any] = [element("h2", "What changed, and why")]
+    for number, pair in enumerate(comparison.pairs, 1):
+        parts += _pair(pair, charts, f"pair{number}")
+    if any(pair.pull is not None for pair in comparison.pairs):
+        parts.append(element("div", element("p", WHY_A_PAIR, " ", HOW_A_PAIR), class_="card"))
+        parts += [element("h3", "Assumed"), element("ul", *(element("li", a) for a in comparison.assumptions))]
+    if is_reference_case(comparison):
+        parts.append(element("p", NOT_THE_LINE))
+    if comparison.confounders:
+        parts.append(element("h3", "Other differences between the runs"))
+        parts.append(element("ul", *(element("li", c, class_="warning") for c in comparison.confounders)))
+    return element("section", *parts)
+
+
+def _pair(pair: Pair, charts: Charts, key: str) -> list[Any]:
+    rows: list[tuple[Any, ...]] = [
+        ("time to capacity", seconds_text(pair.capacity_before_us), seconds_text(pair.capacity_after_us), ""),
+        (
+            "start-up (decision → in service)",
+            seconds_text(pair.startup_before_us),
+            seconds_text(pair.startup_after_us),
+            "",
+        ),
+    ]
+    if pair.provisioning_us is not None:
+        rows.append(
+            (
+                "provisioning",
+                seconds_text(pair.provisioning_us),
+                seconds_text(pair.provisioning_us),
+                "from the pair; assumed equal",
+            )
+        )
+    if pair.pull is not None:
+        p = pair.pull
+        told = f"from the pair; bounds [{span_text(p.before_lo_us, p.before_hi_us)}] and [{span_text(p.after_lo_us, p.after_hi_us)}]"
+        rows.append(("image pull", seconds_text(p.before_us), seconds_text(p.after_us), told))
+    if pair.download_before is not None and pair.download_after is not None:
+        rows.append(
+            (
+                "model download",
+                seconds_text(pair.download_before.at_us),
+                seconds_text(pair.download_after.at_us),
+                "reported by the platform",
+            )
+        )
+    found: list[Any] = [table(("seconds", pair.before, pair.after, "known how"), rows, numeric=(1, 2))]
+    found += [element("p", note, class_="soft") for note in pair.notes]
+    found += _figure("The two start-ups, as the pair tells them apart", draw.lanes(pair), charts, f"{key}-lanes")
+    found += _figure("From before to after", draw.decomposition(pair), charts, f"{key}-steps")
+    if pair.sensitivity is not None:
+        e, r = pair.sensitivity.elimination, pair.sensitivity.relief
+        found.append(
+            element(
+                "p",
+                "The steps take the pull away first. Over both orders (Shapley), with the length of a pull alone "
+                f"anywhere in {_range(pair.sensitivity.pull_alone)} s, no pull is worth {_range(e)} s and no "
+                f"contention {_range(r)} s.",
+                class_="soft",
+            )
+        )
+    return found
+
+
+def _range(ends: tuple[float, float]) -> str:
+    return f"{ends[0] / US_PER_S:.1f} … {ends[1] / US_PER_S:.1f}"
+
+
+def run_section(analysis: RunAnalysis, charts: Charts, number: int) -> Markup:
+    """Return everything about one run."""
+    manifest = analysis.manifest
+    parts: list[Any] = [
+        element("h2", f"Run {manifest.condition or manifest.name}"),
+        element("p", run_headline(analysis)),
+    ]
+    parts += _figure(
+        "Demand against ready capacity",
+        draw.demand_chart(analysis),
+        charts,
+        f"run{number}-demand",
+        _demand_note(analysis),
+    )
+    for found in analysis.scale_outs:
+        parts += _scale_out(found, charts, f"run{number}-out{found.index}")
+    parts += _latency(analysis, charts, f"run{number}-latency")
+    parts += [element("h3", "Replay fidelity"), _fidelity(analysis)]
+    if analysis.findings:
+        items = (element("li", f.text, class_=f.severity) for f in analysis.findings)
+        parts += [element("h3", "What to know about the data"), element("ul", *items)]
+    parts += [element("h3", "Provenance"), _provenance(analysis)]
+    return element("section", *parts)
+
+
+def _figure(title: str, spec: Any, charts: Charts, key: str, note: Any = None) -> list[Any]:
+    if spec is None:
+        return []
+    charts[key] = spec
+    return [element("h3", title), note, element("div", id=key, class_="chart", role="img", aria_label=title)]
+
+
+def _key(colour: str, text: str) -> Markup:
+    return element("span", element("span", class_="swatch", style=f"background:{colour}"), text, class_="key")
+
+
+def _demand_note(analysis: RunAnalysis) -> Markup:
+    rate = analysis.unit_rate
+    if rate is None:
+        text = (
+            "What one unit can do could not be read from this run (it kept up, or too little was answered), so "
+            "capacity is not drawn."
+        )
+        return element("p", _key(palette.DEMAND, "offered load"), text, class_="soft")
+    short = analysis.deficit_requests or 0.0
+    text = (
+        f"One unit delivered {rate.requests_per_s:.2f} requests/s ({rate.tokens_per_s:.0f} tokens/s) while saturated "
+        f"in this very run; by that, demand exceeded ready capacity by {short:.0f} requests in all."
+    )
+    keys = (
+        _key(palette.DEMAND, "offered load"),
+        _key(palette.CAPACITY, "ready capacity"),
+        _key(palette.DEFICIT, "deficit"),
+    )
+    return element("div", element("p", *keys), element("p", text, class_="soft"))
+
+
+def _scale_out(found: ScaleOutResult, charts: Charts, key: str) -> list[Any]:
+    units = f"{_count(found.units_before)} → {_count(found.units_desired)} units"
+    parts: list[Any] = [element("h3", f"Scale-out {found.index + 1}: {units}"), element("p", headline(found))]
+    spec = draw.waterfall(found)
+    if spec is not None:
+        charts[key] = spec
+        parts.append(element("div", id=key, class_="chart", role="img", aria_label="phases over time"))
+        parts.append(
+            element(
+                "p",
+                "Whiskers are hard bounds on a phase's own length, not confidence intervals. A dashed line is a "
+                "window within which a reported length lies.",
+                class_="soft",
+            )
+        )
+    rows = []
+    for row in found.phases:
+        if row.parent is None:
+            rows.append(_phase_cells(row))
+            rows += [_phase_cells(part) for part in found.phases if part.parent == row.phase]
+    if rows:
+        total = found.time_to_capacity_us if found.time_to_capacity_us is not None else found.startup_us
+        rows.append(
+            (element("strong", "sum of the critical path"), element("strong", seconds_text(total)), "", "", "", "")
+        )
+        head = ("phase", "critical, s", "critical bounds, s", "own length, s", "bounds, s", "known how")
+        parts.append(table(head, rows, numeric=(1, 2, 3, 4)))
+    return parts
+
+
+def _count(units: int | None) -> str:
+    return "?" if units is None else str(units)
+
+
+def _phase_cells(row: PhaseRow) -> tuple[Any, ...]:
+    swatch = element("span", class_="swatch", style=f"background:{palette.colour(row.parent or row.phase)}")
+    name = element("span", swatch, row.phase, class_="part" if row.parent else None)
+    critical = span_text(row.critical_lo_us, row.critical_hi_us)
+    return (name, seconds_text(row.critical_us), critical, seconds_text(row.duration_us), bounds(row), row.method)
+
+
+def _latency(analysis: RunAnalysis, charts: Charts, key: str) -> list[Any]:
+    parts = _figure(
+        "Time to first token",
+        draw.latency_chart(analysis),
+        charts,
+        key,
+        element("p", "From due: what a user felt, waiting included. From sent: what the endpoint did.", class_="soft"),
+    )
+    rows = []
+    for window, row in analysis.latency.items():
+        for measure in MEASURES:
+            q = row[measure]
+            if q["n"]:
+                rows.append(
+                    (
+                        window,
+                        measure.replace("_", " "),
+                        q["n"],
+                        *(_number(q[k]) for k in ("p50_s", "p90_s", "p95_s", "p99_s", "max_s")),
+                    )
+                )
+    if rows:
+        parts.append(
+            table(("when due", "measure", "n", "p50 s", "p90 s", "p95 s", "p99 s", "max s"), rows, numeric=range(2, 8))
+        )
+    if analysis.errors:
+        cells = ((e["outcome"], e["http_status"] or "", e["error_kind"] or "", e["n"]) for e in analysis.errors)
+        parts += [
+            element("h3", "Requests that failed"),
+            table(("outcome", "status", "kind", "n"), cells, numeric=(1, 3)),
+        ]
+    return parts
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _fidelity(analysis: RunAnalysis) -> Markup:
+    f = analysis.fidelity
+    how = ", worked out from the recorded rows as the run was never closed" if f["recomputed"] else ""
+    lag = (
+        ""
+        if f["lag_p99_ms"] is None
+        else f" The client's own lag: p50 {f['lag_p50_ms']:.2f} ms, p99 {f['lag_p99_ms']:.2f} ms."
+    )
+    lost = f"{f['not_sent']} of {f['requests']} requests were not sent or not recorded."
+    sentence = f"{f['verdict'] or 'unknown'}{how}.{lag} {lost}"
+    return element(
+        "div",
+        element("p", sentence),
+        element("ul", *(element("li", r) for r in f["reasons"])) if f["reasons"] else None,
+    )
+
+
+def _provenance(analysis: RunAnalysis) -> Markup:
+    m = analysis.manifest
+    offset = f"×{m.time_scale:g}, map accurate to {format_duration(m.clock.error_us)} of client time"
+    rows = [
+        ("run", element("code", m.run_id)),
+        ("condition", m.condition or "none stated"),
+        ("started", "unknown" if m.t0_us is None else to_datetime(m.t0_us).isoformat(timespec="seconds")),
+        ("state", m.state),
+        ("platform", f"{analysis.platform or 'unknown'}{', emulated' if m.emulated else ''}"),
+        ("trace", "unknown" if m.trace is None else m.trace.source),
+        ("trace sha256", element("code", (m.trace.sha256 if m.trace else None) or "unknown")),
+        ("endpoint clock", offset),
+        ("versions", ", ".join(f"{k} {v}" for k, v in sorted(m.versions.items())) or "unknown"),
+        ("table version", m.schema_version),
+    ]
+    return table(("what", "value"), rows)

@@ -1,0 +1,198 @@
+"""The terminal summary: at most 80 columns, readable at a glance, plain text when piped."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any, Final
+
+from analysis.analyse import RunAnalysis
+from analysis.compare import Comparison, Pair
+from analysis.records import PhaseRow, ScaleOutResult
+from analysis.report import palette
+from analysis.report.words import (
+    EMULATED,
+    HOW_A_PAIR,
+    NOT_THE_LINE,
+    WHY_A_PAIR,
+    is_reference_case,
+    pair_headline,
+    run_headline,
+    seconds_text,
+    span_text,
+)
+from traces.units import US_PER_S, format_duration
+
+WIDTH: Final = 80
+_BAR: Final = 24
+_MARK: Final = {"error": "!!", "warning": "! ", "info": "  "}
+
+
+def run_text(analysis: RunAnalysis, *, colour: bool = False) -> str:
+    """Return the summary of a run; `colour` adds ANSI colours to the bars and nothing else."""
+    lines = _wrapped(run_headline(analysis))
+    if analysis.manifest.emulated:
+        lines += _wrapped(EMULATED)
+    condition = f"  condition {analysis.manifest.condition}" if analysis.manifest.condition else ""
+    lines += _wrapped(f"run {analysis.manifest.run_id}{condition}")
+    for found in analysis.scale_outs:
+        lines += ["", *_scale_out(found, colour)]
+    lines += ["", *_latency(analysis), "", *_fidelity(analysis)]
+    if analysis.findings:
+        lines += ["", "What to know about the data"]
+        for finding in analysis.findings:
+            lines += _wrapped(finding.text, first=f"  {_MARK[finding.severity]} ", rest="     ")
+    return "\n".join(lines)
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Return the summary of a comparison."""
+    lines: list[str] = []
+    for pair in comparison.pairs:
+        lines += [*_wrapped(pair_headline(pair)), "", *_pair_table(pair), ""]
+        for note in pair.notes:
+            lines += _wrapped(note, first="  ! ", rest="    ")
+    if any(run.manifest.emulated for run in comparison.runs):
+        lines += [*_wrapped(EMULATED), ""]
+    if any(pair.pull is not None for pair in comparison.pairs):
+        lines += [*_wrapped(f"{WHY_A_PAIR} {HOW_A_PAIR}"), ""]
+        lines.append("Assumed")
+        for assumption in comparison.assumptions:
+            lines += _wrapped(assumption, first="  - ", rest="    ")
+    if is_reference_case(comparison):
+        lines += ["", *_wrapped(NOT_THE_LINE)]
+    for confounder in comparison.confounders:
+        lines += _wrapped(confounder, first="  ! ", rest="    ")
+    return "\n".join(lines).rstrip()
+
+
+def _scale_out(found: ScaleOutResult, colour: bool) -> list[str]:
+    units = f"{found.units_before if found.units_before is not None else '?'} → {found.units_desired or '?'} units"
+    lines = [f"Scale-out {found.index + 1}: {units}, marginal unit {found.marginal_unit or 'unknown'}"]
+    rows = [r for r in found.phases if r.parent is None and (r.critical_us or r.phase != "unattributed")]
+    if not rows:
+        return lines
+    starts = [r.start_us for r in rows if r.start_us is not None]
+    begin = min(starts, default=0)
+    total = sum(r.critical_us for r in rows) or 1
+    lines.append(
+        f"  {'phase':<21}{'critical s':>10} {'own length, bounds':>19}  0 s{total / US_PER_S:>{_BAR - 5}.0f} s"
+    )
+    for row in rows:
+        lines.append(_phase_line(row, begin, total, colour))
+        parts = (part for part in found.phases if part.parent == row.phase)
+        lines += [_phase_line(part, begin, total, colour, indent="  ") for part in parts]
+    lines.append(f"  {'total':<21}{total / US_PER_S:>10.1f} {'':>19}")
+    return lines
+
+
+def _phase_line(row: PhaseRow, begin: int, total: int, colour: bool, indent: str = "") -> str:
+    name = f"{indent}{row.phase}"
+    name = name if len(name) <= 21 else name[:20] + "…"
+    if row.lo_us is not None and row.hi_us is not None:
+        own = f"[{span_text(row.lo_us, row.hi_us)}]"
+        own = own if row.duration_us is not None else f"? {own}"
+    else:
+        own = seconds_text(row.duration_us)
+    bar = ""
+    if row.start_us is not None and row.end_us is not None:
+        left = round((row.start_us - begin) / total * _BAR)
+        width = max(round((row.end_us - begin) / total * _BAR) - left, 1)
+        bar = " " * left + _coloured(("░" if indent else "█") * width, row.phase, colour)
+    elif row.duration_us:
+        bar = "(place not observed)"
+    return f"  {name:<21}{row.critical_us / US_PER_S:>10.1f} {own:>19}  {bar}".rstrip()
+
+
+def _coloured(text: str, phase: str, colour: bool) -> str:
+    if not colour:
+        return text
+    code = palette.colour(phase).lstrip("#")
+    red, green, blue = (int(code[i : i + 2], 16) for i in (0, 2, 4))
+    return f"\x1b[38;2;{red};{green};{blue}m{text}\x1b[0m"
+
+
+def _latency(analysis: RunAnalysis) -> list[str]:
+    lines = [f"{'Time to first token, s':<26}{'n':>7}{'p50':>9}{'p95':>9}{'p99':>9}   {'p50':>7}{'p95':>9}"]
+    lines.append(f"{'':<26}{'':>7}{'from due':>27}   {'from sent':>16}")
+    for window, row in analysis.latency.items():
+        due, sent = row["ttft_from_due"], row["ttft_from_sent"]
+        figures = "".join(f"{_number(due[k]):>9}" for k in ("p50_s", "p95_s", "p99_s"))
+        others = f"{_number(sent['p50_s']):>7}{_number(sent['p95_s']):>9}"
+        lines.append(f"  {window:<24}{due['n']:>7}{figures}   {others}")
+    counts = analysis.latency["all"]["outcomes"]
+    failed = {k: v for k, v in counts.items() if k != "ok"}
+    told = ", ".join(f"{v} {k}" for k, v in failed.items()) or "none failed"
+    lines.append(f"  {sum(counts.values())} requests; {told}")
+    return lines
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if value < 10 else f"{value:.1f}"
+
+
+def _fidelity(analysis: RunAnalysis) -> list[str]:
+    f = analysis.fidelity
+    verdict = f["verdict"] or "unknown"
+    how = " (worked out from the recorded rows)" if f["recomputed"] and f["verdict"] else ""
+    lag = (
+        ""
+        if f["lag_p99_ms"] is None
+        else f"; client's own lag p50 {f['lag_p50_ms']:.2f} ms, p99 {f['lag_p99_ms']:.2f} ms"
+    )
+    lines = _wrapped(f"Replay fidelity: {verdict}{how}{lag}; {f['not_sent']} not sent")
+    for reason in f["reasons"]:
+        lines += _wrapped(reason, first="  - ", rest="    ")
+    return lines
+
+
+def _pair_table(pair: Pair) -> list[str]:
+    before, after = _clip(pair.before, 20), _clip(pair.after, 20)
+    lines = [f"  {'seconds':<26}{before:>22}{after:>22}"]
+
+    def row(name: str, left: str, right: str) -> None:
+        lines.append(f"  {name:<26}{left:>22}{right:>22}")
+
+    row("time to capacity", seconds_text(pair.capacity_before_us), seconds_text(pair.capacity_after_us))
+    row("start-up", seconds_text(pair.startup_before_us), seconds_text(pair.startup_after_us))
+    if pair.pull is not None:
+        pull = pair.pull
+        row("pull (from the pair)", seconds_text(pull.before_us), seconds_text(pull.after_us))
+        row(
+            "  bounds",
+            f"[{span_text(pull.before_lo_us, pull.before_hi_us)}]",
+            f"[{span_text(pull.after_lo_us, pull.after_hi_us)}]",
+        )
+    if pair.download_before is not None and pair.download_after is not None:
+        row("model download", seconds_text(pair.download_before.at_us), seconds_text(pair.download_after.at_us))
+    if pair.split is not None:
+        lines += ["", f"  {'where the change comes from':<48}{'s':>22}"]
+        s = pair.split
+        for name, us in (
+            ("pull beyond the download, gone (structural)", s.structural),
+            ("download faster without a pull beside it (relief)", s.relief),
+            ("everything else (rest)", s.rest),
+            ("sum", pair.delta_us),
+        ):
+            lines.append(f"  {name:<50}{us / US_PER_S:>20.1f}")
+    if pair.sensitivity is not None:
+        e, r = pair.sensitivity.elimination, pair.sensitivity.relief
+        text = (
+            f"In either order (Shapley): elimination {e[0] / US_PER_S:.1f} … {e[1] / US_PER_S:.1f} s, relief "
+            f"{r[0] / US_PER_S:.1f} … {r[1] / US_PER_S:.1f} s, as the pull's length alone is not observed."
+        )
+        lines += _wrapped(text, first="  ", rest="  ")
+    return lines
+
+
+def _clip(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
+    clean = "".join(c if c.isprintable() else "�" for c in text)
+    return textwrap.wrap(clean, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+
+
+__all__ = ["WIDTH", "comparison_text", "format_duration", "run_text"]

@@ -1,0 +1,213 @@
+"""Observations → scale-outs: which activities raised capacity, which alarm led there, which units they brought."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from analysis.records import Sighting
+from traces.units import US_PER_S
+
+_SHARED_ANCHORS: Final = ("breach", "alarm", "decision")
+_COUNT_SOURCE: Final = "sagemaker:describe-endpoint"
+_SLACK_US: Final = US_PER_S
+"""How far apart two sources may date the same decision before they are taken for two."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One rise of the desired count. `decision` is the observation that dates it best."""
+
+    decision: Sighting
+    scaling_id: str | None
+    units_before: int | None
+    desired: int | None
+    done: Sighting | None
+
+    @property
+    def at_us(self) -> int:
+        """When the scaler decided (the observation's upper bound)."""
+        at = self.decision.hi_us if self.decision.hi_us is not None else self.decision.lo_us
+        assert at is not None
+        return at
+
+
+class ScaleOutEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything observed about one scale-out: its steps, and sightings by what they are about.
+
+    `shared` concern the whole scale-out, `by_unit` one new unit, `unlabelled` one of them without saying which;
+    `counts` are changes of the number in service.
+    """
+
+    steps: tuple[Step, ...]
+    shared: tuple[Sighting, ...]
+    by_unit: dict[str, tuple[Sighting, ...]]
+    unlabelled: tuple[Sighting, ...]
+    counts: tuple[Sighting, ...]
+
+    @property
+    def units_before(self) -> int | None:
+        """Units before the first step."""
+        return self.steps[0].units_before
+
+    @property
+    def desired(self) -> int | None:
+        """Units asked for by the last step."""
+        return self.steps[-1].desired
+
+
+def find_steps(seen: Sequence[Sighting], units_at_start: int | None, since_us: int | None) -> list[Step]:
+    """Return every rise of the desired count at or after `since_us`, in order.
+
+    Scaling activities say it best; without any (access denied), the endpoint's own status and counts.
+    """
+    decisions = sorted((s for s in seen if s.anchor == "decision" and _at(s) is not None), key=Sighting.sort_key)
+    if since_us is not None:
+        decisions = [s for s in decisions if (_at(s) or 0) >= since_us - _SLACK_US]
+    activities = [s for s in decisions if s.scaling_id is not None]
+    chosen = activities or _without_doubles(decisions)
+    current, steps = units_at_start, []
+    for sighting in chosen:
+        desired = _integer(sighting.detail, "desired", "to")
+        before = _integer(sighting.detail, "from")
+        before = current if before is None else before
+        if desired is None or before is None or desired > before:
+            done = next((s for s in seen if s.anchor == "in_service" and _same_activity(s, sighting)), None)
+            steps.append(
+                Step(decision=sighting, scaling_id=sighting.scaling_id, units_before=before, desired=desired, done=done)
+            )
+        current = desired if desired is not None else current
+    return steps
+
+
+def _same_activity(sighting: Sighting, other: Sighting) -> bool:
+    return sighting.scaling_id is not None and sighting.scaling_id == other.scaling_id
+
+
+def _without_doubles(decisions: list[Sighting]) -> list[Sighting]:
+    """Return status and count readings with one per decision: a count (it says how many) over a status."""
+    counted = [s for s in decisions if _integer(s.detail, "to") is not None]
+    lone = [s for s in decisions if s not in counted and not any(_near(s, c) for c in counted)]
+    return sorted([*counted, *lone], key=Sighting.sort_key)
+
+
+def _near(status: Sighting, count: Sighting) -> bool:
+    at = _at(status) or 0
+    return (count.lo_us or 0) - 30 * US_PER_S <= at <= (count.hi_us or 0) + _SLACK_US
+
+
+def group_steps(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
+    """Return steps grouped into scale-outs: a step taken before the one before it was fulfilled belongs to it."""
+    groups: list[list[Step]] = []
+    for step in steps:
+        last = groups[-1][-1] if groups else None
+        open_still = last is not None and last.done is not None and (last.done.hi_us or 0) > step.at_us
+        if groups and open_still:
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    return [tuple(group) for group in groups]
+
+
+def gather(groups: Sequence[tuple[Step, ...]], seen: Sequence[Sighting]) -> list[ScaleOutEvidence]:
+    """Return the evidence on each group of steps; what lies before the first decision is the alarm that led there."""
+    result = []
+    for i, group in enumerate(groups):
+        begin = group[0].at_us
+        previous = groups[i - 1][0].at_us if i else None
+        following = groups[i + 1][0].at_us if i + 1 < len(groups) else None
+        own = [s for s in seen if _belongs(s, begin, following)]
+        by_unit: dict[str, list[Sighting]] = {}
+        for s in own:
+            if s.unit_id is not None and s.anchor is not None:
+                by_unit.setdefault(s.unit_id, []).append(s)
+        new = {unit: tuple(rows) for unit, rows in sorted(by_unit.items()) if _is_new(unit, seen, begin)}
+        result.append(
+            ScaleOutEvidence(
+                steps=group,
+                shared=(*_alarm(group[0], seen, previous), *_decisions(group, seen, following)),
+                by_unit=new,
+                unlabelled=tuple(
+                    s
+                    for s in own
+                    if s.unit_id is None
+                    and s.anchor not in (None, *_SHARED_ANCHORS)
+                    and s.source != _COUNT_SOURCE
+                    and s.scaling_id is None
+                ),
+                counts=tuple(s for s in own if s.source == _COUNT_SOURCE and s.anchor == "in_service"),
+            )
+        )
+    return result
+
+
+def _belongs(s: Sighting, begin: int, following: int | None) -> bool:
+    at = _at(s)
+    return at is not None and at > begin - _SLACK_US and (following is None or at <= following)
+
+
+def _is_new(unit: str, seen: Sequence[Sighting], begin: int) -> bool:
+    """Tell whether nothing was seen of a unit before the decision."""
+    return all((_at(s) or begin) >= begin - _SLACK_US for s in seen if s.unit_id == unit and s.anchor is not None)
+
+
+def _alarm(first: Step, seen: Sequence[Sighting], previous_us: int | None) -> list[Sighting]:
+    """Return the alarm (and its breach) behind a step: the latest before it, named by the activity where it says."""
+    alarms = [
+        s
+        for s in seen
+        if s.anchor == "alarm"
+        and (at := _at(s)) is not None
+        and at <= first.at_us + _SLACK_US
+        and (previous_us is None or at > previous_us)
+    ]
+    named = [s for s in alarms if _names(first.decision, s.detail.get("alarm_name"))]
+    candidates = named or alarms
+    if not candidates:
+        return []
+    alarm = max(candidates, key=Sighting.sort_key)
+    stem = alarm.native_id.rpartition(":")[0]
+    breaches = [s for s in seen if s.anchor == "breach" and s.native_id.rpartition(":")[0] == stem]
+    return [alarm, *breaches]
+
+
+def _names(activity: Sighting, alarm_name: Any) -> bool:
+    if not isinstance(alarm_name, str):
+        return False
+    return activity.detail.get("alarm_name") == alarm_name or alarm_name in str(activity.detail.get("cause") or "")
+
+
+def _decisions(group: tuple[Step, ...], seen: Sequence[Sighting], following: int | None) -> list[Sighting]:
+    """Return other sources' readings of the group's only decision; with several steps it is unclear whose they are."""
+    if len(group) > 1:
+        return []
+    step = group[0]
+    return [
+        s
+        for s in seen
+        if s.anchor == "decision"
+        and s is not step.decision
+        and s.scaling_id is None
+        and _belongs(s, step.at_us, following)
+        and (step.desired is None or _integer(s.detail, "to") in {None, step.desired})
+        and (s.lo_us is None or s.lo_us <= step.at_us + _SLACK_US)
+    ]
+
+
+def _at(s: Sighting) -> int | None:
+    return s.hi_us if s.hi_us is not None else s.lo_us
+
+
+def _integer(detail: dict[str, Any], *keys: str) -> int | None:
+    for key in keys:
+        value = detail.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def count_rise(s: Sighting) -> tuple[int, int] | None:
+    """Return (from, to) of a change of the number of units in service, None when it does not say."""
+    before, after = _integer(s.detail, "from"), _integer(s.detail, "to")
+    return None if before is None or after is None else (before, after)

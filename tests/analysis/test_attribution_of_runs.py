@@ -1,0 +1,280 @@
+"""Whole runs from a known truth: what is attributed must hold the truth, sum exactly, and never claim what is hidden."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from run_builder import EPOCH, Case, S, Unit, after_case, build
+
+from analysis.analyse import analyse_run
+from analysis.entry import run_entry
+from traces.errors import BadInputError
+from traces.run import RunDir
+
+
+def rows_of(analysis, index=0):
+    return {row.phase: row for row in analysis.scale_outs[index].phases if row.parent is None}
+
+
+def codes(analysis):
+    return {finding.code for finding in analysis.findings}
+
+
+def assert_sums(analysis):
+    for found in analysis.scale_outs:
+        if found.time_to_capacity_us is not None:
+            total = sum(row.critical_us for row in found.phases if row.parent is None)
+            assert total == found.time_to_capacity_us
+        for row in found.phases:
+            assert 0 <= row.critical_lo_us <= row.critical_us <= row.critical_hi_us
+            if row.duration_us is not None and row.lo_us is not None:
+                assert row.lo_us <= row.duration_us <= row.hi_us
+
+
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_reference_before_holds_the_truth(tmp_path, scale):
+    case = Case(time_scale=scale)
+    analysis = analyse_run(build(tmp_path / "run", case))
+    assert_sums(analysis)
+    found, rows = analysis.scale_outs[0], rows_of(analysis)
+    assert found.marginal_unit == "i-0bbb"
+    assert (found.units_before, found.units_desired) == (1, 3)
+    # The scaler notices half a second after the truth; nothing observes the difference.
+    assert found.startup_us == 525_500_000
+    joint = rows["provisioning+pull"]
+    assert joint.method == "derived"
+    assert joint.lo_us <= 453 * S <= joint.hi_us
+    assert joint.critical_lo_us <= 453 * S <= joint.critical_hi_us
+    assert (joint.critical_lo_us, joint.critical_hi_us) == pytest.approx((285 * S, 453 * S), abs=4 * S)
+    download = rows["download"]
+    assert (download.duration_us, download.critical_us, download.critical_lo_us) == (168 * S, 0, 0)
+    assert download.critical_hi_us >= 168 * S
+    assert rows["start"].duration_us == 72 * S
+    assert rows["detection"].lo_us <= (case.decision_s - case.onset_s) * S <= rows["detection"].hi_us
+    assert "pull" not in rows
+    assert "provisioning" not in rows
+
+
+def test_reference_after_bounds_hold_provisioning_without_a_pull(tmp_path):
+    rows = rows_of(analyse_run(build(tmp_path / "run", after_case())))
+    joint = rows["provisioning+pull"]
+    assert joint.critical_lo_us <= 120 * S <= joint.critical_hi_us
+    assert (joint.critical_lo_us, joint.critical_hi_us) == pytest.approx((120 * S, 197 * S), abs=4 * S)
+
+
+def test_detection_has_its_three_parts_and_start_its_weights(tmp_path):
+    entry = run_entry(analyse_run(build(tmp_path / "run", Case())))
+    phases = entry["scale_outs"][0]["phases"]
+    parts = phases["detection"]["parts"]
+    assert list(parts) == ["emission", "evaluation", "decision"]
+    assert sum(p["critical_s"] for p in parts.values()) == pytest.approx(phases["detection"]["critical_s"])
+    assert parts["evaluation"]["critical_s"] == pytest.approx(25.3)
+    assert phases["start"]["parts"]["weights"]["duration_s"] == 30.0
+    json.dumps(entry, allow_nan=False)
+
+
+def test_order_and_doubles_of_observations_change_nothing(tmp_path):
+    entries = []
+    for i, options in enumerate(({}, {"shuffle": 3}, {"shuffle": 4, "double": True})):
+        entry = run_entry(analyse_run(build(tmp_path / f"run{i}", Case(), **options)))
+        entry.pop("path")
+        entries.append(entry)
+    assert entries[0] == entries[1] == entries[2]
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    provisioning=st.floats(60, 200),
+    pull=st.floats(0, 400),
+    download=st.floats(0, 300),
+    start=st.floats(5, 100),
+    scale=st.sampled_from([1.0, 20.0]),
+    ready_logs=st.booleans(),
+    unit_labels=st.booleans(),
+    logs=st.booleans(),
+)
+def test_truth_lies_within_every_bound(
+    tmp_path_factory, provisioning, pull, download, start, scale, ready_logs, unit_labels, logs
+):
+    unit = Unit(
+        "i-1", provisioning_s=provisioning, pull_s=pull, download_s=download, start_s=start, weights_s=start / 2
+    )
+    case = Case(
+        units=[unit], time_scale=scale, ready_logs=ready_logs and logs, unit_labels=unit_labels, container_logs=logs,
+        end_s=400.0, burst_rate=6.0, unit_rate=2.5,
+    )  # fmt: skip
+    analysis = analyse_run(build(tmp_path_factory.mktemp("run") / "r", case))
+    assert_sums(analysis)
+    times = case.times(unit)
+    for anchor in analysis.scale_outs[0].anchors:
+        if anchor.anchor in times:
+            truth = EPOCH + times[anchor.anchor] * S
+            assert anchor.lo_us - 1 <= truth <= anchor.hi_us + 1, anchor
+    joint = rows_of(analysis).get("provisioning+pull")
+    if joint is not None:
+        walked = provisioning + pull if pull >= download else provisioning
+        assert joint.critical_lo_us - 1 <= walked * S <= joint.critical_hi_us + 1
+    assert "contradiction" not in codes(analysis)
+
+
+def test_time_shift_moves_instants_and_nothing_else(tmp_path, monkeypatch):
+    import run_builder
+
+    first = run_entry(analyse_run(build(tmp_path / "a", Case())))
+    monkeypatch.setattr(run_builder, "EPOCH", EPOCH + 86_400 * S)
+    second = run_entry(analyse_run(build(tmp_path / "b", Case())))
+    assert first["scale_outs"][0]["phases"] == second["scale_outs"][0]["phases"]
+    assert first["scale_outs"][0]["onset"] != second["scale_outs"][0]["onset"]
+
+
+def test_unlabelled_reports_hold_for_either_unit(tmp_path):
+    units = [Unit("i-1", download_s=160.0), Unit("i-2", download_s=168.0)]
+    analysis = analyse_run(build(tmp_path / "run", Case(units=units, unit_labels=False)))
+    assert_sums(analysis)
+    download = rows_of(analysis)["download"]
+    assert download.lo_us <= 160 * S
+    assert download.hi_us >= 168 * S
+
+
+def test_without_reported_metrics_the_download_is_unknown(tmp_path):
+    analysis = analyse_run(build(tmp_path / "run", Case(promql=False)))
+    assert_sums(analysis)
+    rows = rows_of(analysis)
+    assert rows["download"].duration_us is None
+    assert rows["provisioning+pull"].critical_lo_us == 0
+    assert "start" not in rows
+    assert rows["start+registration"].critical_us > 0
+
+
+def test_without_container_logs_one_joint_phase_is_left(tmp_path):
+    analysis = analyse_run(build(tmp_path / "run", Case(promql=False, container_logs=False)))
+    assert_sums(analysis)
+    rows = rows_of(analysis)
+    assert set(rows) == {"detection", "provisioning+pull+download+start+registration", "unattributed"}
+
+
+def test_without_activities_polled_counts_date_the_decision(tmp_path):
+    case = Case(activities=False)
+    analysis = analyse_run(build(tmp_path / "run", case))
+    assert_sums(analysis)
+    found = analysis.scale_outs[0]
+    assert found.decision.method == "polled"
+    assert found.decision.lo_us <= EPOCH + case.decision_s * S <= found.decision.hi_us
+    assert (found.units_before, found.units_desired) == (1, 3)
+
+
+def test_capacity_never_reached_is_censored_and_said(tmp_path):
+    analysis = analyse_run(build(tmp_path / "run", Case(complete=False)))
+    found = analysis.scale_outs[0]
+    assert found.censored
+    assert found.time_to_capacity_us is None
+    assert "censored" in codes(analysis)
+    assert run_entry(analysis)["scale_outs"][0]["time_to_capacity_s"] is None
+
+
+def test_contradicting_report_is_dropped_and_both_are_named(tmp_path):
+    # The whole window is 453 s; a download of 900 s cannot have been in it.
+    path = build(tmp_path / "run", Case())
+    for shard in (path / "observations").glob("*.parquet"):
+        frame = pl.read_parquet(shard)
+        long = pl.when(pl.col("anchor") == "download_finished").then(900 * S).otherwise(pl.col("duration_us"))
+        frame.with_columns(long.alias("duration_us")).write_parquet(shard)
+    analysis = analyse_run(path)
+    assert_sums(analysis)
+    texts = [f.text for f in analysis.findings if f.code == "contradiction"]
+    assert texts
+    assert all("promql:model_download_time" in text and "application-autoscaling:activity" in text for text in texts)
+
+
+def pull_rows(case, unit):
+    from run_builder import observation
+
+    launched = case.decision_s + unit.provisioning_s
+    times = {
+        "launched": launched,
+        "pull_started": launched + 2,
+        "pull_finished": launched + 2 + unit.pull_s,
+        "download_started": launched,
+        "download_finished": launched + unit.download_s,
+        "container_started": launched + 2 + max(unit.pull_s, unit.download_s),
+        "ready": launched + 2 + max(unit.pull_s, unit.download_s) + unit.start_s,
+    }
+    rows = [
+        observation(case, "kubernetes:event", anchor, t, t, "event", "node", f"{unit.name}:{anchor}", unit_id=unit.name)
+        for anchor, t in times.items()
+    ]
+    return rows, times
+
+
+@pytest.mark.parametrize(("pull", "download"), [(100.0, 40.0), (40.0, 100.0)])
+def test_platforms_that_date_the_pull_get_it_split(tmp_path, monkeypatch, pull, download):
+    import run_builder
+
+    unit = Unit("pod-1", provisioning_s=60.0, pull_s=pull, download_s=download, start_s=20.0)
+    case = Case(units=[unit], end_s=420.0)
+    monkeypatch.setattr(run_builder, "unit_rows", lambda case, unit: pull_rows(case, unit)[0])
+    monkeypatch.setattr(run_builder, "polled_rows", lambda case: [])
+    monkeypatch.setattr(Case, "in_service_s", property(lambda self: pull_rows(self, unit)[1]["ready"]))
+    analysis = analyse_run(build(tmp_path / "run", case))
+    assert_sums(analysis)
+    rows = rows_of(analysis)
+    assert rows["provisioning"].critical_us == 60 * S
+    longer, shorter = ("pull", "download") if pull > download else ("download", "pull")
+    assert rows[longer].critical_us == 100 * S
+    assert rows[shorter].critical_us == 0
+    assert rows["pull"].duration_us == pull * S
+    assert "provisioning+pull" not in rows
+    if longer == "pull":
+        assert rows["wait:pull"].critical_us == 2 * S
+
+
+def test_killed_replay_is_analysed_and_told(tmp_path):
+    path = build(tmp_path / "run", Case(), state="running")
+    shard = next((path / "requests").glob("*.parquet"))
+    frame = pl.read_parquet(shard)
+    frame.head(3000).write_parquet(shard)
+    (path / "requests" / "torn-1-000000.parquet").write_bytes(b"PAR1 torn")
+    analysis = analyse_run(path)
+    assert {"unfinished", "rows-lost", "damaged-files"} <= codes(analysis)
+    assert analysis.fidelity["recomputed"]
+    assert analysis.fidelity["verdict"] == "INVALID"
+    assert_sums(analysis)
+    assert analysis.scale_outs[0].time_to_capacity_us is not None
+
+
+def test_silent_collector_is_told(tmp_path):
+    path = build(tmp_path / "run", Case())
+    shard = next((path / "samples").glob("*.parquet"))
+    pl.read_parquet(shard).head(20).write_parquet(shard)
+    silent = next(f for f in analyse_run(path).findings if f.code == "collector-silent")
+    assert "collector silent from 14:14:55" in silent.text
+
+
+def test_empty_run_says_what_is_missing(tmp_path):
+    from traces.run import Manifest
+
+    RunDir.create(tmp_path / "run", Manifest(run_id="empty"))
+    analysis = analyse_run(tmp_path / "run")
+    assert {"no-trace", "no-requests", "no-observations", "no-collector", "no-scale-out"} <= codes(analysis)
+    entry = run_entry(analysis)
+    assert entry["scale_outs"] == []
+    assert entry["verdict"] is None
+
+
+def test_not_a_run_directory_is_bad_input(tmp_path):
+    with pytest.raises(BadInputError, match="not a run directory"):
+        analyse_run(tmp_path)
+
+
+def test_load_high_from_the_start_begins_at_its_first_request(tmp_path):
+    case = replace(Case(), base_rate=12.0, onset_s=0.0, breach_start_s=0.0)
+    analysis = analyse_run(build(tmp_path / "run", case))
+    onset = analysis.scale_outs[0].onset
+    assert onset.how == "load-start"
+    assert onset.at_us - EPOCH < 1 * S
+    assert_sums(analysis)

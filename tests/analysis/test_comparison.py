@@ -1,0 +1,89 @@
+"""Pairs of runs: the pull that only the pair shows, the split of the change, and refusals."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from run_builder import Case, S, Unit, after_case, build
+
+from analysis.analyse import analyse_run
+from analysis.compare import compare_runs, comparison_entry
+from traces.errors import BadInputError
+
+
+def analysed(tmp_path, *cases):
+    return [analyse_run(build(tmp_path / f"run{i}", case)) for i, case in enumerate(cases)]
+
+
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_reference_pair(tmp_path, scale):
+    runs = analysed(tmp_path, Case(time_scale=scale), after_case(time_scale=scale))
+    comparison = compare_runs(runs)
+    pair = comparison.pairs[0]
+    assert pair.delta_us == 267 * S
+    assert (pair.split.structural, pair.split.relief, pair.split.rest) == (165 * S, 91 * S, 11 * S)
+    assert pair.pull.before_us == 333 * S
+    assert pair.pull.before_lo_us <= 333 * S <= pair.pull.before_hi_us
+    assert pair.pull.before_hi_us - pair.pull.before_lo_us < 16 * S
+    assert (pair.pull.after_us, pair.pull.after_lo_us) == (0, 0)
+    assert pair.sensitivity.elimination == (172 * S, 210.5 * S)
+    assert pair.sensitivity.relief == (45.5 * S, 84 * S)
+    assert comparison.confounders == ()
+    entry = comparison_entry(comparison)
+    json.dumps(entry, allow_nan=False)
+    c = entry["compare"]
+    assert (c["structural_s"] + c["relief_s"] + c["rest_s"], c["pull"]["method"]) == (c["delta_s"], "derived")
+    assert c["pull"]["lo_s"] <= 333 <= c["pull"]["hi_s"]
+
+
+def test_pull_hidden_behind_the_download_is_only_bounded(tmp_path):
+    units = [Unit("i-1", pull_s=100.0, download_s=168.0)]
+    after = [Unit("i-2", pull_s=0.0, download_s=168.0, start_s=61.0)]
+    pair = compare_runs(analysed(tmp_path, Case(units=units), after_case(units=after))).pairs[0]
+    assert pair.pull.before_us is None
+    assert pair.pull.before_lo_us == 0
+    assert pair.pull.before_hi_us >= 100 * S
+    assert pair.split.structural == 0
+    assert pair.split.structural + pair.split.relief + pair.split.rest == pair.delta_us
+    assert "only bounded" in pair.notes[0]
+
+
+def test_without_a_reported_download_only_totals_are_compared(tmp_path):
+    pair = compare_runs(analysed(tmp_path, Case(promql=False), after_case())).pairs[0]
+    assert (pair.pull, pair.split) == (None, None)
+    assert pair.delta_us > 0
+    assert "cannot be told" in pair.notes[0]
+
+
+def test_runs_of_one_condition_form_an_arm(tmp_path):
+    second = replace(
+        Case(), run_id="again", seed=5, units=[Unit("i-7", provisioning_s=140.0), Unit("i-8", provisioning_s=141.0)]
+    )
+    comparison = compare_runs(analysed(tmp_path, Case(), second, after_case()))
+    assert len(comparison.pairs) == 1
+    pull = comparison.pairs[0].pull
+    # Provisioning 20 s longer in one of the runs: the pull is that much less certain.
+    assert pull.before_lo_us <= 333 * S <= pull.before_hi_us
+    assert pull.before_hi_us - pull.before_lo_us > 20 * S
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"instance_type": "ml.g5.xlarge"}, "instance type"),
+        ({"trace_sha": "cd" * 32}, "trace"),
+        ({"emulated": False}, "emulated"),
+        ({"complete": False}, "no scale-out"),
+        ({"condition": "image-cache-off"}, "same|nothing to compare"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(tmp_path, change, message):
+    with pytest.raises(BadInputError, match=message):
+        compare_runs(analysed(tmp_path, Case(), after_case(**change)))
+
+
+def test_other_differences_are_confounders(tmp_path):
+    comparison = compare_runs(analysed(tmp_path, Case(), after_case(time_scale=20.0)))
+    assert any("time scale" in text for text in comparison.confounders)

@@ -1,0 +1,84 @@
+"""Onset of demand and ready capacity."""
+
+from __future__ import annotations
+
+import random
+
+import polars as pl
+import pytest
+
+from analysis.capacity import calibrate, marginal, units_needed
+from analysis.demand import change_point, cusum, cusum_detection, find_onset, load_per_bin
+
+S = 1_000_000
+
+
+def arrivals(seed, before, after, change_s, end_s):
+    rng, t, found = random.Random(seed), 0.0, []
+    while t < end_s:
+        t += rng.expovariate(before if t < change_s else after)
+        found.append(round(t * S))
+    return pl.Series(found[:-1])
+
+
+def test_cs1_cusum():
+    levels = cusum([9, 11, 10, 12, 38, 41], 10, 40, 1)
+    assert [round(x, 2) for x in levels] == [0, 0, 0, 0, 22.68, 49.52]
+    # The vector counts bins from 1: detected at k = 5, onset after k = 4.
+    assert cusum_detection(levels, 20) == (4, 3)
+    assert cusum_detection(levels, 60) is None
+
+
+def test_change_point_finds_a_step_and_its_interval_covers_it_about_as_often_as_it_says():
+    held = 0
+    for seed in range(60):
+        onset = change_point(arrivals(seed, 1, 6, 100, 160), 0, 160 * S)
+        assert onset is not None
+        assert abs(onset.at_us - 100 * S) < 8 * S
+        assert onset.lo_us <= onset.at_us <= onset.hi_us
+        held += onset.lo_us <= 100 * S <= onset.hi_us
+    assert held >= 54
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_constant_load_has_no_change_point(seed):
+    due = arrivals(seed, 5, 5, 0, 200)
+    assert change_point(due, 0, 200 * S) is None
+    assert find_onset(due, None, 200 * S, None).how == "load-start"
+    assert find_onset(due, 50 * S, 200 * S, None) is None
+
+
+def test_falling_load_is_no_onset():
+    assert change_point(arrivals(1, 20, 2, 100, 200), 0, 200 * S) is None
+
+
+def test_offered_load_has_no_gaps_and_keeps_every_request():
+    frame = pl.DataFrame(
+        {"due_us": [0, 1, 5 * S], "tokens": [10, None, 20]}, schema={"due_us": pl.Int64, "tokens": pl.Int64}
+    )
+    load = load_per_bin(frame, S)
+    assert load["start_us"].to_list() == [i * S for i in range(6)]
+    assert load["requests_per_s"].sum() == 3
+    assert load["tokens_per_s"].to_list() == [10, 0, 0, 0, 0, 20]
+
+
+def test_tc3_the_second_of_three_completes_the_capacity():
+    assert marginal([200, 240, 300], 2) == 1
+    assert marginal([200], 2) is None
+
+
+def test_units_needed_of_the_design_example():
+    assert units_needed(40, 6) == 7
+    assert units_needed(36, 6) == 6
+
+
+def test_calibration_needs_saturation():
+    done = pl.Series([i * S // 5 for i in range(500)]).cast(pl.Datetime("us", "UTC"))
+    frame = pl.DataFrame(
+        {"done": done, "outcome": ["ok"] * 500, "output_tokens": [100] * 500, "planned_output_tokens": [100] * 500}
+    )
+    rate = calibrate(frame, 0, 100 * S, 1, offered_per_s=20)
+    assert rate.requests_per_s == pytest.approx(5, rel=0.02)
+    assert rate.tokens_per_s == pytest.approx(500, rel=0.02)
+    assert calibrate(frame, 0, 100 * S, 2, offered_per_s=20).requests_per_s == pytest.approx(2.5, rel=0.02)
+    assert calibrate(frame, 0, 100 * S, 1, offered_per_s=5) is None

@@ -1,0 +1,171 @@
+"""What leaves the analysis: terminal text, results files, HTML, and the commands."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from run_builder import Case, after_case, build
+
+from analysis.analyse import analyse_run
+from analysis.compare import compare_runs
+from analysis.report.html import page
+from analysis.report.markup import element, json_block
+from analysis.report.text import comparison_text, run_text
+from traces.errors import RamptraceError
+from traces.schema import Anchor, Phase, ScaleOut
+
+EVIL = "</script><img src=x onerror=alert(1)><!-- \u2028 '\"&"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return [
+        build(folder / "before", Case(time_scale=20.0)),
+        build(folder / "after", after_case(time_scale=20.0)),
+    ]
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.scripts, self.meta, self.text = [], [], [], {}, ""
+        self.inside = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.tags.append(tag)
+        self.attributes += [(tag, k, v) for k, v in attrs.items()]
+        self.inside = tag
+        if tag == "script":
+            self.scripts.append([attrs, ""])
+        if "http-equiv" in attrs:
+            self.meta[attrs["http-equiv"]] = attrs["content"]
+
+    def handle_endtag(self, tag):
+        self.inside = None
+
+    def handle_data(self, data):
+        if self.inside == "script":
+            self.scripts[-1][1] += data
+        elif self.inside != "style":
+            self.text += data
+
+
+def test_text_fits_eighty_columns_and_says_the_essentials(pair):
+    runs = [analyse_run(path) for path in pair]
+    text = run_text(runs[0])
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert text.startswith("Capacity took 9 min 26 s: 7 min 33 s getting a machine and its image")
+    assert "EMULATED" in text
+    assert "\x1b" not in text
+    assert "\x1b[38;2;" in run_text(runs[0], colour=True)
+    compared = comparison_text(compare_runs(runs))
+    assert max(len(line) for line in compared.splitlines()) <= 80
+    assert "333.0" in compared
+    assert "4 min 27 s shorter (51%)" in compared
+
+
+def test_page_is_one_file_that_loads_nothing(pair):
+    runs = [analyse_run(path) for path in pair]
+    html = page(runs, compare_runs(runs))
+    assert len(html) < 3_000_000
+    parsed = Page(html)
+    assert not [a for a in parsed.attributes if a[1] in {"src", "href", "srcset", "action", "data", "poster"}]
+    assert "link" not in parsed.tags
+    assert "iframe" not in parsed.tags
+    data, code = parsed.scripts
+    assert data[0]["type"] == "application/json"
+    policy = parsed.meta["Content-Security-Policy"]
+    digest = base64.b64encode(hashlib.sha256(code[1].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    assert "http" not in json.dumps(json.loads(data[1]))
+    assert not re.search(r"@import|url\(", html.split("</style>")[0])
+    assert set(json.loads(data[1])) <= {v for _, k, v in parsed.attributes if k == "id"}
+    assert "EMULATED" in parsed.text
+    assert "333.0" in parsed.text
+    assert "162 s, not 333 s" in parsed.text
+    assert "A single SageMaker run cannot show the image pull" in parsed.text
+
+
+def test_names_cannot_inject_anything(tmp_path):
+    runs = [
+        analyse_run(build(tmp_path / "a", Case(condition=EVIL, run_id=EVIL))),
+        analyse_run(build(tmp_path / "b", after_case(condition=f"after {EVIL}"))),
+    ]
+    html = page(runs, compare_runs(runs))
+    parsed = Page(html)
+    assert "img" not in parsed.tags
+    assert len(parsed.scripts) == 2
+    assert not [a for a in parsed.attributes if a[1].startswith("on")]
+    assert "<img" not in html.replace(parsed.scripts[1][1], "")
+    assert "\x1b" not in run_text(analyse_run(build(tmp_path / "c", Case(condition="\x1b[31mred"))))
+
+
+def test_markup_escapes_children_attributes_and_json():
+    assert element("p", "<b>", title='"x"') == '<p title="&quot;x&quot;">&lt;b&gt;</p>'
+    block = json_block("d", {"a": EVIL})
+    assert block.count("</script>") == 1
+    assert json.loads(block.split(">", 1)[1].rsplit("</script>", 1)[0]) == {"a": EVIL}
+
+
+def run_command(name, *arguments):
+    import analysis.cli as commands
+
+    return CliRunner().invoke(getattr(commands, name), [str(a) for a in arguments])
+
+
+def test_analyse_writes_tables_that_keep_their_schemas(pair):
+    result = run_command("analyse", pair[0], "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.output)
+    assert document["schema"] == 1
+    entry = document["runs"][0]["scale_outs"][0]
+    total = sum(phase["critical_s"] for phase in entry["phases"].values()) + entry["unattributed_s"]
+    assert total == pytest.approx(entry["time_to_capacity_s"], abs=1e-6)
+    folder = pair[0] / "analysis"
+    for name, schema in (("anchors", Anchor), ("phases", Phase), ("scale_outs", ScaleOut)):
+        schema.validate(pl.read_parquet(folder / f"{name}.parquet"))
+    phases = pl.read_parquet(folder / "phases.parquet").filter(pl.col("parent").is_null())
+    assert phases["critical_us"].sum() == pl.read_parquet(folder / "scale_outs.parquet")["time_to_capacity_us"].item()
+    assert json.loads((folder / "summary.json").read_text()) == document
+
+
+def test_compare_and_report_commands(pair, tmp_path):
+    result = run_command("compare", *pair, "--json", "-o", tmp_path / "c.html")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.output)
+    assert document["compare"]["pull"]["before_s"] == 333.0
+    assert (tmp_path / "c.html").read_text().startswith("<!doctype html>")
+    result = run_command("report", pair[0])
+    assert result.exit_code == 0, result.output
+    assert (pair[0] / "report.html").is_file()
+    assert "shorter" in run_command("compare", *pair).output
+
+
+def test_errors_are_one_line_with_their_exit_code(tmp_path, pair):
+    missing = run_command("analyse", tmp_path / "none")
+    assert isinstance(missing.exception, RamptraceError)
+    assert missing.exception.exit_code == 2
+    alone = run_command("compare", pair[0])
+    assert isinstance(alone.exception, RamptraceError)
+    assert "two runs" in str(alone.exception)
+
+
+def test_empty_run_still_has_a_summary_and_a_report(tmp_path):
+    from traces.run import Manifest, RunDir
+
+    RunDir.create(tmp_path / "run", Manifest(run_id="empty"))
+    result = run_command("report", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert "no scaling event is recorded" in run_text(analyse_run(tmp_path / "run"))
