@@ -6,13 +6,14 @@ are written as `180s`, `3m`, `250ms`; the structs keep that text and offer it in
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 import msgspec
 
-from traces.errors import BadInputError, did_you_mean
+from loadgen.emulator.config import EmulatorConfig
+from loadgen.strict_toml import convert_strictly, read_toml
+from traces.errors import BadInputError
 from traces.units import US_PER_MS, parse_duration_us, parse_window_us
 
 TargetKind = Literal["openai", "sagemaker", "http"]
@@ -153,7 +154,7 @@ class RunSection(_Section, frozen=True, kw_only=True):
 
 
 class Scenario(_Section, frozen=True, kw_only=True):
-    """A whole scenario."""
+    """A whole scenario. `emulator_model` describes the endpoint that `ramptrace emulate --scenario` serves."""
 
     name: str = "run"
     trace: TraceSection
@@ -162,20 +163,14 @@ class Scenario(_Section, frozen=True, kw_only=True):
     verdict: VerdictSection = msgspec.field(default_factory=VerdictSection)
     collect: CollectSection | None = None
     emulator: EmulatorSection | None = None
+    emulator_model: EmulatorConfig | None = None
     run: RunSection = msgspec.field(default_factory=RunSection)
 
 
 def load_scenario(path: str | Path) -> Scenario:
     """Read a scenario file; a relative trace path is taken from the file's folder."""
     file = Path(path)
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInputError(f"{file}: no such scenario file; write one or use --trace FILE --target URL") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{file}: cannot be read ({error}); expected a UTF-8 TOML file") from error
-    except tomllib.TOMLDecodeError as error:
-        raise BadInputError(f"{file}: not valid TOML: {error}") from error
+    document = read_toml(file, "write one or use --trace FILE --target URL")
     scenario = build_scenario(document, origin=str(file))
     trace = scenario.trace
     if not trace.path.startswith(("corpus:", "s3://")) and not Path(trace.path).is_absolute():
@@ -185,31 +180,9 @@ def load_scenario(path: str | Path) -> Scenario:
 
 def build_scenario(document: dict[str, Any], *, origin: str) -> Scenario:
     """Return the scenario that a parsed document states; `origin` names it in errors."""
-    _reject_unknown_keys(document, Scenario, origin, "")
-    try:
-        scenario = msgspec.convert(document, Scenario)
-    except msgspec.ValidationError as error:
-        raise BadInputError(f"{origin}: {error}") from error
+    scenario = convert_strictly(document, Scenario, origin=origin)
     _check_values(scenario, origin)
     return scenario
-
-
-def _reject_unknown_keys(table: dict[str, Any], kind: type[msgspec.Struct], origin: str, prefix: str) -> None:
-    hints = get_type_hints(kind)
-    for key, value in table.items():
-        if key not in hints:
-            known = sorted(hints)
-            where = f"[{prefix}] " if prefix else ""
-            hint = did_you_mean(key, known) or f"; known here: {', '.join(known)}"
-            raise BadInputError(f'{origin}: {where}unknown key "{key}"{hint}')
-        section = _struct_in(hints[key])
-        if section is not None and isinstance(value, dict):
-            _reject_unknown_keys(value, section, origin, f"{prefix}.{key}" if prefix else key)
-
-
-def _struct_in(hint: Any) -> type[msgspec.Struct] | None:
-    candidates = get_args(hint) if get_origin(hint) is not None else (hint,)
-    return next((c for c in candidates if isinstance(c, type) and issubclass(c, msgspec.Struct)), None)
 
 
 def _check_values(scenario: Scenario, origin: str) -> None:

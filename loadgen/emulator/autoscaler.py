@@ -1,0 +1,190 @@
+"""Target tracking as Application Auto Scaling does it: alarms call a policy, the policy sets a desired count.
+
+The desired count is `ceil(current x metric / target)`, kept within the limits. While the endpoint is updating nothing
+is changed. After a change a cooldown holds, in which only a larger count than the last one asked for is acted on.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import uuid
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from loadgen.emulator.agenda import Agenda, Rank
+from loadgen.emulator.alarms import Alarm, AlarmRule
+from loadgen.emulator.config import EmulatorConfig, to_us
+from loadgen.emulator.metrics import Series
+
+ACCOUNT = "123456789012"
+LOW_PERIOD_US = 60_000_000
+
+ChangeCapacity = Callable[["Activity", int], None]
+"""Ask the endpoint for a desired count, on behalf of an activity."""
+
+
+class Activity(msgspec.Struct, kw_only=True):
+    """A scaling activity; `not_scaled` holds the reason's code when nothing was changed."""
+
+    activity_id: str
+    description: str
+    cause: str
+    started_us: int
+    desired: int | None = None
+    ended_us: int | None = None
+    status: Literal["Pending", "InProgress", "Successful", "Failed"] = "Pending"
+    message: str | None = None
+    not_scaled: str | None = None
+    alarm_us: int | None = None
+    breach_us: int | None = None
+
+
+class Autoscaler:
+    """The two alarms of one target-tracking policy, its decisions and its activities (oldest first)."""
+
+    def __init__(
+        self, config: EmulatorConfig, seed: int, agenda: Agenda, series: Series, change_capacity: ChangeCapacity
+    ) -> None:
+        self.resource_id = f"endpoint/{config.endpoint_name}/variant/{config.variant}"
+        self.policy_name = f"{config.endpoint_name}-concurrent-requests"
+        self._config = config.scaling
+        self._agenda = agenda
+        self._series = series
+        self._change_capacity = change_capacity
+        self._random = random.Random(f"{seed}:autoscaler")
+        self._accept_us = to_us(config.startup.accept_s)
+        self.created_us = agenda.now_us
+        region = config.region
+        self.policy_arn = (
+            f"arn:aws:autoscaling:{region}:{ACCOUNT}:scalingPolicy:{self._uuid()}:resource/sagemaker/"
+            f"{self.resource_id}:policyName/{self.policy_name}"
+        )
+        self.high = Alarm(self._rule(region, above=True), agenda.now_us)
+        self.low = Alarm(self._rule(region, above=False), agenda.now_us)
+        self.activities: list[Activity] = []
+        self.desired = self.current = config.scaling.min_instances
+        self._running: Activity | None = None
+        self._cooldown_until_us = agenda.now_us
+        self._start_ticks(self.high, to_us(config.scaling.evaluation_interval_s))
+        self._start_ticks(self.low, LOW_PERIOD_US)
+
+    def fulfilled(self, now_us: int, current: int) -> None:
+        """Take note that the endpoint reached the desired count."""
+        self.current = current
+        activity, self._running = self._running, None
+        if activity is None:
+            return
+        activity.ended_us = now_us
+        activity.status = "Successful"
+        activity.message = (
+            f"Successfully set desired instance count to {activity.desired}. Change successfully fulfilled by sagemaker."
+        )
+        scaled_out = "AlarmHigh" in activity.cause
+        cooldown = self._config.scale_out_cooldown_s if scaled_out else self._config.scale_in_cooldown_s
+        self._cooldown_until_us = now_us + to_us(cooldown)
+
+    def _start_ticks(self, alarm: Alarm, interval_us: int) -> None:
+        offset = self._config.evaluation_offset_s
+        offset_us = self._random.randrange(interval_us) if offset is None else to_us(offset) % interval_us
+        first_us = self._agenda.now_us // interval_us * interval_us + offset_us
+        self._agenda.at(first_us, Rank.EVALUATION, self._tick, alarm, interval_us, first_us)
+
+    def _tick(self, alarm: Alarm, interval_us: int, due_us: int) -> None:
+        now_us = self._agenda.now_us
+        if alarm.evaluate(now_us, self._series) and alarm.state == "ALARM":
+            self._agenda.at(now_us + to_us(self._config.reaction_s), Rank.LIFE_CYCLE, self._act, alarm, now_us, now_us)
+        self._agenda.at(due_us + interval_us, Rank.EVALUATION, self._tick, alarm, interval_us, due_us + interval_us)
+
+    def _act(self, alarm: Alarm, turned_us: int, alarm_us: int | None) -> None:
+        """Run the alarm's action, and again every minute for as long as that same alarm lasts."""
+        if alarm.state != "ALARM" or alarm.updated_us != turned_us:
+            return
+        now_us = self._agenda.now_us
+        if self._decide(alarm, alarm_us) or alarm_us is not None:
+            alarm.record_action(now_us, self.policy_arn)
+        self._agenda.at(
+            now_us + to_us(self._config.repeat_action_s), Rank.LIFE_CYCLE, self._act, alarm, turned_us, None
+        )
+
+    def _decide(self, alarm: Alarm, alarm_us: int | None) -> bool:
+        """Change the desired count if the policy says so; tell whether it did."""
+        wanted = self._wanted(alarm)
+        if alarm.rule.above:
+            if wanted <= self.desired:
+                if self._running is None or wanted == self._config.max_instances:
+                    at_max = self.desired >= self._config.max_instances
+                    self._decline(alarm, "AlreadyAtMaxCapacity" if at_max else "AlreadyAtDesiredCapacity")
+                return False
+        elif self.high.state == "ALARM" or wanted >= self.desired:
+            if self.desired <= self._config.min_instances and self.high.state != "ALARM":
+                self._decline(alarm, "AlreadyAtMinCapacity")
+            return False
+        if self._running is not None or (not alarm.rule.above and self._agenda.now_us < self._cooldown_until_us):
+            return False
+        self._start(alarm, wanted, alarm_us)
+        return True
+
+    def _wanted(self, alarm: Alarm) -> int:
+        metric = alarm.evaluated[0].statistic(alarm.rule.statistic) if alarm.evaluated else 0.0
+        wanted = math.ceil(self.current * metric / self._config.target - 1e-9)
+        return min(max(wanted, self._config.min_instances), self._config.max_instances)
+
+    def _start(self, alarm: Alarm, wanted: int, alarm_us: int | None) -> None:
+        now_us = self._agenda.now_us
+        breaches = [point.exceeded_us for point in alarm.evaluated if point.exceeded_us is not None]
+        activity = Activity(
+            activity_id=self._uuid(),
+            description=f"Setting desired instance count to {wanted}.",
+            cause=self._cause(alarm),
+            started_us=now_us,
+            desired=wanted,
+            alarm_us=alarm_us if alarm.rule.above else None,
+            breach_us=min(breaches, default=None) if alarm.rule.above and alarm_us is not None else None,
+        )
+        self.activities.append(activity)
+        self._running, self.desired = activity, wanted
+        self._agenda.at(now_us + self._accept_us, Rank.LIFE_CYCLE, self._accepted, activity)
+        self._change_capacity(activity, wanted)
+
+    def _accepted(self, activity: Activity) -> None:
+        activity.status = "InProgress"
+        activity.message = (
+            f"Successfully set desired instance count to {activity.desired}. "
+            "Waiting for change to be fulfilled by sagemaker."
+        )
+
+    def _decline(self, alarm: Alarm, code: str) -> None:
+        """Note that nothing was scaled, unless the newest activity says just that already."""
+        if self.activities and self.activities[-1].not_scaled == code:
+            return
+        activity = Activity(
+            activity_id=self._uuid(),
+            description="Attempting to scale due to alarm triggered",
+            cause=self._cause(alarm),
+            started_us=self._agenda.now_us,
+            status="Failed",
+            not_scaled=code,
+        )
+        self.activities.append(activity)
+
+    def _cause(self, alarm: Alarm) -> str:
+        return f"monitor alarm {alarm.rule.name} in state ALARM triggered policy {self.policy_name}"
+
+    def _rule(self, region: str, *, above: bool) -> AlarmRule:
+        config = self._config
+        name = f"TargetTracking-{self.resource_id}-Alarm{'High' if above else 'Low'}-{self._uuid()}"
+        return AlarmRule(
+            name=name,
+            arn=f"arn:aws:cloudwatch:{region}:{ACCOUNT}:alarm:{name}",
+            above=above,
+            threshold=config.target if above else config.target * config.low_threshold_share,
+            period_us=to_us(config.metric_period_s) if above else LOW_PERIOD_US,
+            datapoints=config.high_datapoints if above else config.low_datapoints,
+            statistic=config.statistic,
+        )
+
+    def _uuid(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))

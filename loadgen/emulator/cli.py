@@ -1,0 +1,70 @@
+"""The command that serves the emulator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
+@click.option(
+    "--time-scale",
+    default=20.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True, max=100_000),
+    help="Endpoint seconds per second.",
+)
+@click.option("--image-cache/--no-image-cache", default=None, help="Whether new instances find the image cached.")
+@click.option("--seed", default=0, show_default=True, help="Same seed, same arrivals: same history.")
+@click.option(
+    "--slow-first-token", metavar="DURATION", help="Add this to every first token, in endpoint time (250ms, 2s)."
+)
+@click.option(
+    "--scenario", type=click.Path(path_type=Path), help="TOML file whose [emulator_model] table describes the endpoint."
+)
+@click.option("--truth", type=click.Path(path_type=Path), help="Write what really happened to this Parquet file.")
+@click.option("--json", "as_json", is_flag=True, help="Say where it listens as one JSON object.")
+def emulate(
+    host: str,
+    port: int,
+    time_scale: float,
+    image_cache: bool | None,
+    seed: int,
+    slow_first_token: str | None,
+    scenario: Path | None,
+    truth: Path | None,
+    as_json: bool,
+) -> None:
+    """Serve the emulated endpoint and its platform on loopback.
+
+    One port speaks OpenAI chat completions, the SageMaker runtime and control plane, Application Auto Scaling,
+    CloudWatch, CloudWatch Logs and signed PromQL. Ends on SIGTERM or Ctrl-C. Signatures are checked when
+    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are set.
+    """
+    import asyncio
+
+    from msgspec.structs import replace
+
+    from loadgen.emulator.config import EmulatorConfig, load_config
+    from loadgen.emulator.live import serve
+    from traces.units import US_PER_S, parse_duration_us
+
+    config = load_config(scenario) if scenario else EmulatorConfig()
+    if image_cache is not None:
+        config = replace(config, startup=replace(config.startup, image_cache=image_cache))
+    if slow_first_token is not None:
+        extra_s = parse_duration_us(slow_first_token) / US_PER_S
+        config = replace(config, serving=replace(config.serving, first_token_extra_s=extra_s))
+
+    def listening(url: str) -> None:
+        ready = {"url": url, "time_scale": time_scale, "endpoint_name": config.endpoint_name}
+        text = f"emulated endpoint {config.endpoint_name} at {url}, {time_scale:g} times real time"
+        click.echo(json.dumps(ready) if as_json else text)
+
+    asyncio.run(
+        serve(config, time_scale=time_scale, seed=seed, host=host, port=port, truth=truth, listening=listening)
+    )

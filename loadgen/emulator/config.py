@@ -1,0 +1,159 @@
+"""What the emulated endpoint is: the `[emulator_model]` table of a scenario file. Every default lives here.
+
+The defaults are the reference case: Qwen3-8B on ml.g6.2xlarge, an image of 17.7 GB and a model of 16 GB, which takes
+525 s from decision to service when the image is pulled and 258 s when it comes from the image cache. All lengths
+are endpoint time in seconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from loadgen.strict_toml import convert_strictly, read_toml
+from traces.errors import BadInputError
+from traces.units import US_PER_S
+
+TABLE = "emulator_model"
+
+NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9])*$", max_length=63)]
+
+
+def to_us(seconds: float) -> int:
+    """Return seconds as whole microseconds.
+
+    >>> to_us(0.3)
+    300000
+    """
+    return round(seconds * US_PER_S)
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the configuration."""
+
+
+class Serving(_Table, frozen=True, kw_only=True):
+    """How an instance serves: batch slots, and a time per token that grows with the batch.
+
+    A request's first token comes `prefill_base_s + prefill_per_1000_tokens_s x input / 1000 + first_token_extra_s`
+    after it got a slot. Tokens then follow every `token_s` at batch 1, rising linearly to `token_full_batch_s` when all
+    slots are taken. A request that found no slot within `queue_timeout_s` fails.
+    """
+
+    slots_per_instance: AtLeastOne = 4
+    routing: Literal["LEAST_OUTSTANDING_REQUESTS", "RANDOM"] = "LEAST_OUTSTANDING_REQUESTS"
+    prefill_base_s: NonNegative = 0.1
+    prefill_per_1000_tokens_s: NonNegative = 0.25
+    first_token_extra_s: NonNegative = 0.0
+    token_s: Positive = 0.040
+    token_full_batch_s: Positive = 0.050
+    queue_timeout_s: Positive = 60.0
+
+
+class Scaling(_Table, frozen=True, kw_only=True):
+    """Target tracking on concurrent requests per instance, and the two alarms that it makes.
+
+    A datapoint of a period can be seen `publish_lag_s` after the period ended. Alarms are evaluated every
+    `evaluation_interval_s` (the low one every period), at an offset drawn from the seed unless `evaluation_offset_s`
+    fixes it. The decision follows the alarm by `reaction_s`.
+    """
+
+    min_instances: AtLeastOne = 1
+    max_instances: AtLeastOne = 3
+    target: Positive = 4.0
+    metric_period_s: Literal[10, 60] = 10
+    statistic: Literal["Maximum", "Average"] = "Maximum"
+    publish_lag_s: NonNegative = 4.0
+    high_datapoints: AtLeastOne = 3
+    low_datapoints: AtLeastOne = 15
+    low_threshold_share: Share = 0.9
+    evaluation_interval_s: Literal[10, 60] = 10
+    evaluation_offset_s: NonNegative | None = None
+    reaction_s: NonNegative = 1.2
+    repeat_action_s: Positive = 60.0
+    scale_out_cooldown_s: NonNegative = 300.0
+    scale_in_cooldown_s: NonNegative = 300.0
+    scale_in_s: Positive = 60.0
+    emit_when_idle: bool = True
+
+
+class Startup(_Table, frozen=True, kw_only=True):
+    """How a new instance comes up.
+
+    Pull and model download run side by side from the launch on and share one resource of `transfer_mb_per_s`: a byte of
+    the image costs `pull_work_per_byte` on it (it is fetched, written and unpacked), a byte of the model costs 1, and
+    `download_share` of it goes to the download while both run. A pulled image leaves a cold page cache, which delays
+    the container by `cold_page_cache_s`; weights load `process_start_s` (plus that delay) after the container's start.
+    """
+
+    provisioning_s: Positive = 120.0
+    provisioning_jitter_s: NonNegative = 1.0
+    accept_s: NonNegative = 0.3
+    image_gb: NonNegative = 17.7
+    model_gb: NonNegative = 16.0
+    transfer_mb_per_s: Positive = 207.79
+    pull_work_per_byte: Positive = 3.0054
+    download_share: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.4583
+    process_start_s: Positive = 11.0
+    weights_s: NonNegative = 30.0
+    warm_up_s: Positive = 20.0
+    cold_page_cache_s: NonNegative = 11.0
+    notice_s: NonNegative = 0.5
+    image_cache: bool = True
+    image_cache_miss_share: Share = 0.0
+
+
+class Faults(_Table, frozen=True, kw_only=True):
+    """What goes wrong. `capacity_errors` and `failed_pulls` count per new instance, shares are probabilities."""
+
+    capacity_errors: Count = 0
+    capacity_retry_s: Positive = 45.0
+    failed_pulls: Count = 0
+    failed_pull_at_share: Share = 0.5
+    pull_retry_s: NonNegative = 15.0
+    throttled_share: Share = 0.0
+    broken_stream_share: Share = 0.0
+
+
+class EmulatorConfig(_Table, frozen=True, kw_only=True):
+    """A whole emulated endpoint. `history_s` is how long it has been idle when the emulator starts.
+
+    `host_id_label`: whether the platform's operation metrics name the instance (unverified on the real platform).
+    """
+
+    endpoint_name: Name = "demo"
+    variant: Name = "AllTraffic"
+    region: str = "us-east-1"
+    model_name: str = "qwen3-8b"
+    instance_type: str = "ml.g6.2xlarge"
+    history_s: NonNegative = 1200.0
+    host_id_label: bool = True
+    operation_metric_lag_s: NonNegative = 5.0
+    log_ingestion_lag_s: NonNegative = 1.0
+    serving: Serving = msgspec.field(default_factory=Serving)
+    scaling: Scaling = msgspec.field(default_factory=Scaling)
+    startup: Startup = msgspec.field(default_factory=Startup)
+    faults: Faults = msgspec.field(default_factory=Faults)
+
+    def __post_init__(self) -> None:
+        if self.scaling.max_instances < self.scaling.min_instances:
+            raise ValueError("scaling.max_instances must not be below scaling.min_instances")
+        if self.serving.token_full_batch_s < self.serving.token_s:
+            raise ValueError("serving.token_full_batch_s must not be below serving.token_s")
+
+
+def load_config(path: str | Path) -> EmulatorConfig:
+    """Read the `[emulator_model]` table of a scenario file; the file's other tables are not looked at."""
+    file = Path(path)
+    document = read_toml(file, f"write one with a [{TABLE}] table, or leave --scenario out for the reference case")
+    table = document.get(TABLE)
+    if not isinstance(table, dict):
+        raise BadInputError(f"{file}: no [{TABLE}] table; add one, or leave --scenario out for the reference case")
+    return convert_strictly(table, EmulatorConfig, origin=str(file), table=TABLE)

@@ -1,0 +1,230 @@
+"""The endpoint's instances: launched and terminated together, in service together, and what they leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from loadgen.emulator.agenda import Agenda, Rank
+from loadgen.emulator.autoscaler import Activity
+from loadgen.emulator.config import EmulatorConfig, to_us
+from loadgen.emulator.container_log import LogEvent, container_log
+from loadgen.emulator.startup import Timeline, plan_start
+from traces.clock import to_datetime
+
+
+class VariantStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What DescribeEndpoint says while an update lasts."""
+
+    message: str
+    started_us: int
+
+
+class OperationSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One event-driven sample of the platform's operation metrics."""
+
+    name: str
+    value: float
+    at_us: int
+    visible_us: int
+    labels: dict[str, str]
+
+
+class TruthRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What really happened, and when."""
+
+    scaling_id: str | None
+    unit_id: str | None
+    anchor: str
+    at_us: int
+
+    def as_row(self) -> dict[str, str | None | datetime]:
+        """Return the row as `traces.schema.Truth` has it."""
+        return {
+            "scaling_id": self.scaling_id,
+            "unit_id": self.unit_id,
+            "anchor": self.anchor,
+            "at": to_datetime(self.at_us),
+        }
+
+
+class Instance(msgspec.Struct, kw_only=True):
+    """One instance, its start, its log and the scaling activity that asked for it (none for the first ones)."""
+
+    timeline: Timeline
+    log: list[LogEvent]
+    scaling_id: str | None = None
+    state: Literal["starting", "in_service", "terminated"] = "starting"
+
+    @property
+    def unit_id(self) -> str:
+        """The instance id."""
+        return self.timeline.unit_id
+
+
+class Fleet:
+    """All instances ever. `joined` and `leaving` are called as units enter and leave service, `settled` after a change."""
+
+    def __init__(
+        self,
+        config: EmulatorConfig,
+        seed: int,
+        agenda: Agenda,
+        *,
+        joined: Callable[[str], None],
+        leaving: Callable[[str], None],
+        settled: Callable[[], None],
+        fulfilled: Callable[[int, int], None],
+    ) -> None:
+        self._config, self._seed, self._agenda = config, seed, agenda
+        self._joined, self._leaving, self._settled, self._fulfilled = joined, leaving, settled, fulfilled
+        self.instances: list[Instance] = []
+        self.operation_samples: list[OperationSample] = []
+        self.truth: list[TruthRow] = []
+        self.variant_status: VariantStatus | None = None
+        self.created_us = self.modified_us = agenda.now_us
+        self.current = self.desired = config.scaling.min_instances
+        for index in range(self.current):
+            plan = plan_start(config, seed, index, 0)
+            self._add(plan.shifted(agenda.now_us - plan.ready_us), None).state = "in_service"
+
+    @property
+    def updating(self) -> bool:
+        """Whether the endpoint's status is Updating."""
+        return self.variant_status is not None
+
+    def in_service(self) -> list[Instance]:
+        """Return the instances in service, oldest first."""
+        return [instance for instance in self.instances if instance.state == "in_service"]
+
+    def announce(self) -> None:
+        """Let the units that are in service from the start join."""
+        for instance in self.in_service():
+            self._joined(instance.unit_id)
+        self._settled()
+
+    def change(self, activity: Activity, desired: int) -> None:
+        """Begin to launch or terminate instances for a scaling activity that starts now."""
+        now_us = self._agenda.now_us
+        more = desired - self.current
+        accepted_us = now_us + to_us(self._config.startup.accept_s)
+        self._agenda.at(accepted_us, Rank.LIFE_CYCLE, self._accepted, desired)
+        if more > 0:
+            self._note_decision(activity)
+            first = len(self.instances)
+            plans = [plan_start(self._config, self._seed, index, now_us) for index in range(first, first + more)]
+            launched = [self._add(plan, activity.activity_id) for plan in plans]
+            done_us = max(plan.ready_us for plan in plans)
+            self._agenda.at(done_us, Rank.LIFE_CYCLE, self._scaled_out, activity, launched)
+        else:
+            done_us = accepted_us + to_us(self._config.scaling.scale_in_s)
+            leaving = self.in_service()[more:]
+            self._agenda.at(accepted_us, Rank.LIFE_CYCLE, self._drain, leaving)
+            self._agenda.at(done_us, Rank.LIFE_CYCLE, self._scaled_in, activity, leaving)
+
+    def first_served(self, unit_id: str) -> None:
+        """Note that a unit gave its first token; a unit that was there from the start is no news."""
+        instance = next(found for found in self.instances if found.unit_id == unit_id)
+        if instance.scaling_id is not None:
+            self._note(instance.scaling_id, unit_id, "first_served", self._agenda.now_us)
+
+    def _accepted(self, desired: int) -> None:
+        more = desired - self.current
+        self.desired = desired
+        self.modified_us = self._agenda.now_us
+        message = f"Launching {more} instance(s)." if more > 0 else f"Terminating {-more} instance(s)."
+        self.variant_status = VariantStatus(message=message, started_us=self._agenda.now_us)
+
+    def _add(self, plan: Timeline, scaling_id: str | None) -> Instance:
+        instance = Instance(timeline=plan, log=container_log(plan, self._config), scaling_id=scaling_id)
+        self.instances.append(instance)
+        if scaling_id is not None:
+            # What is planned is entered when it happens: a run that ends earlier knows nothing of it.
+            for anchor in _UNIT_ANCHORS:
+                at_us = getattr(plan, f"{anchor}_us")
+                self._agenda.at(at_us, Rank.LIFE_CYCLE, self._note, scaling_id, plan.unit_id, anchor, at_us)
+        for name, started_us, ended_us in _durations(plan):
+            self._sample(name, (ended_us - started_us) / 1e6, ended_us, plan.unit_id)
+        for k, at_us in enumerate(plan.capacity_errors_us, start=1):
+            self._sample("ice_count", float(k), at_us, None)
+        return instance
+
+    def _scaled_out(self, activity: Activity, launched: list[Instance]) -> None:
+        for instance in launched:
+            instance.state = "in_service"
+            self._note(activity.activity_id, instance.unit_id, "in_service", self._agenda.now_us)
+            self._joined(instance.unit_id)
+        self._finish(activity, "ScaleOut")
+
+    def _drain(self, leaving: list[Instance]) -> None:
+        for instance in leaving:
+            self._leaving(instance.unit_id)
+        self._settled()
+
+    def _scaled_in(self, activity: Activity, leaving: list[Instance]) -> None:
+        for instance in leaving:
+            instance.state = "terminated"
+        self._finish(activity, "ScaleIn")
+
+    def _finish(self, activity: Activity, direction: str) -> None:
+        now_us = self._agenda.now_us
+        self.current = len(self.in_service())
+        self.variant_status = None
+        self.modified_us = now_us
+        seconds = (now_us - activity.started_us) / 1e6
+        labels = {"aws.sagemaker.scaling.direction": direction, "aws.sagemaker.operation.type": "UpdateWCEndpoint"}
+        self._sample("e2e_duration", seconds, now_us, None, labels)
+        self._settled()
+        notice_us = now_us + to_us(self._config.startup.notice_s)
+        self._agenda.at(notice_us, Rank.LIFE_CYCLE, self._fulfilled, notice_us, self.current)
+
+    def _note_decision(self, activity: Activity) -> None:
+        if activity.breach_us is not None:
+            self._note(activity.activity_id, None, "breach", activity.breach_us)
+        if activity.alarm_us is not None:
+            self._note(activity.activity_id, None, "alarm", activity.alarm_us)
+        self._note(activity.activity_id, None, "decision", activity.started_us)
+
+    def _note(self, scaling_id: str | None, unit_id: str | None, anchor: str, at_us: int) -> None:
+        self.truth.append(TruthRow(scaling_id=scaling_id, unit_id=unit_id, anchor=anchor, at_us=at_us))
+
+    def _sample(
+        self, name: str, value: float, at_us: int, unit_id: str | None, more_labels: dict[str, str] | None = None
+    ) -> None:
+        labels: dict[str, Any] = {
+            "aws.sagemaker.endpoint.name": self._config.endpoint_name,
+            "aws.sagemaker.variant.name": self._config.variant,
+        }
+        if unit_id is not None and self._config.host_id_label:
+            labels["@resource.host.id"] = unit_id
+        visible_us = at_us + to_us(self._config.operation_metric_lag_s)
+        self.operation_samples.append(
+            OperationSample(
+                name=name, value=value, at_us=at_us, visible_us=visible_us, labels={**labels, **(more_labels or {})}
+            )
+        )
+
+
+_UNIT_ANCHORS = (
+    "launched",
+    "pull_started",
+    "pull_finished",
+    "download_started",
+    "download_finished",
+    "container_started",
+    "load_started",
+    "load_finished",
+    "ready",
+)
+
+
+def _durations(plan: Timeline) -> list[tuple[str, int, int]]:
+    """Return the operation metrics that a start makes: name, beginning, end."""
+    return [
+        ("model_download_time", plan.download_started_us, plan.download_finished_us),
+        ("gpu_load_time", plan.load_started_us, plan.load_finished_us),
+        ("container_start_time", plan.container_started_us, plan.ready_us),
+    ]

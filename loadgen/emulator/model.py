@@ -1,0 +1,147 @@
+"""The emulated endpoint: serving, metrics, autoscaler and fleet on one agenda. Pure: no clock, no I/O.
+
+The outside world hands in instants; what comes back are effects with the exact instants at which they happened. The
+same configuration, seed and arrivals give the same history, however coarsely `advance` is called.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loadgen.emulator.agenda import Agenda, Rank
+from loadgen.emulator.autoscaler import Autoscaler
+from loadgen.emulator.config import EmulatorConfig, to_us
+from loadgen.emulator.fleet import Fleet, TruthRow
+from loadgen.emulator.metrics import Gauge, Series, Tally
+from loadgen.emulator.serving import Effect, Finished, ServingModel, TimedOut
+
+INVOCATION_PERIOD_US = 60_000_000
+
+
+class Model:
+    """One endpoint from `start_us` on; before that it was in service, idle, for `config.history_s`."""
+
+    def __init__(self, config: EmulatorConfig, seed: int, start_us: int) -> None:
+        self.config = config
+        created_us = start_us - to_us(config.history_s)
+        self._agenda = Agenda(created_us)
+        self._effects: list[Effect] = []
+        self._arrived_us: dict[str, int] = {}
+        period_us = to_us(config.scaling.metric_period_s)
+        self._gauge = Gauge(created_us, config.scaling.target)
+        self._traffic = False
+        self.concurrency = Series(period_us)
+        self._tallies = {name: Tally() for name in _INVOCATION_METRICS}
+        self.invocations = {name: Series(INVOCATION_PERIOD_US) for name in _INVOCATION_METRICS}
+        self.serving = ServingModel(
+            config.serving,
+            seed,
+            self._agenda,
+            emit=self._emit,
+            changed=self._watch_concurrency,
+            first_served=lambda unit_id: self.fleet.first_served(unit_id),
+        )
+        self.fleet = Fleet(
+            config,
+            seed,
+            self._agenda,
+            joined=self.serving.join,
+            leaving=self.serving.leave,
+            settled=self._capacity_changed,
+            fulfilled=lambda at_us, current: self.autoscaler.fulfilled(at_us, current),
+        )
+        self.autoscaler = Autoscaler(config, seed, self._agenda, self.concurrency, self.fleet.change)
+        self.fleet.announce()
+        self._agenda.at(_next_multiple(created_us, period_us), Rank.EMISSION, self._close_period, period_us)
+        minute_us = _next_multiple(created_us, INVOCATION_PERIOD_US)
+        self._agenda.at(minute_us, Rank.EMISSION, self._close_invocations)
+        self._agenda.advance(start_us)
+
+    @property
+    def now_us(self) -> int:
+        """The instant up to which the model has been advanced."""
+        return self._agenda.now_us
+
+    def advance(self, to_us: int) -> list[Effect]:
+        """Let time pass up to `to_us`; return what happened to requests, in order."""
+        self._agenda.advance(to_us)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def next_event_us(self) -> int | None:
+        """Return when something will happen next if nothing arrives."""
+        return self._agenda.next_us()
+
+    def arrive(self, now_us: int, request_id: str, input_tokens: int, output_tokens: int) -> list[Effect]:
+        """Take a request in at `now_us`; return what happened up to and including that."""
+        self._agenda.advance(now_us)
+        self._traffic = True
+        self._arrived_us[request_id] = self.now_us
+        self._tallies["Invocations"].add(1.0)
+        self._tallies["InvocationsPerInstance"].add(1.0 / max(1, self.fleet.current))
+        self.serving.arrive(request_id, input_tokens, output_tokens)
+        return self.advance(now_us)
+
+    def cancel(self, now_us: int, request_id: str) -> list[Effect]:
+        """Take a request out whose client went away; return what happened up to and including that."""
+        self._agenda.advance(now_us)
+        self._arrived_us.pop(request_id, None)
+        self.serving.cancel(request_id)
+        return self.advance(now_us)
+
+    def truth(self) -> list[TruthRow]:
+        """Return what really happened so far, in order of time."""
+        return sorted(self.fleet.truth, key=lambda row: row.at_us)
+
+    def state(self) -> dict[str, Any]:
+        """Return the present state, for a person to look at."""
+        serving, scaler = self.serving, self.autoscaler
+        return {
+            "now_us": self.now_us,
+            "instances": {i.unit_id: i.state for i in self.fleet.instances},
+            "current": self.fleet.current,
+            "desired": self.fleet.desired,
+            "updating": self.fleet.updating,
+            "queued": len(serving.queue),
+            "in_service": {unit.unit_id: len(unit.jobs) for unit in serving.units},
+            "alarms": {"high": scaler.high.state, "low": scaler.low.state},
+            "activities": len(scaler.activities),
+        }
+
+    def _emit(self, effect: Effect) -> None:
+        self._effects.append(effect)
+        if isinstance(effect, Finished | TimedOut):
+            arrived_us = self._arrived_us.pop(effect.request_id)
+            self._tallies["ModelLatency"].add(float(effect.at_us - arrived_us))
+            if isinstance(effect, TimedOut):
+                self._tallies["InvocationModelErrors"].add(1.0)
+
+    def _capacity_changed(self) -> None:
+        self.serving.dispatch()
+        self._watch_concurrency()
+
+    def _watch_concurrency(self) -> None:
+        """The scaling metric is per instance, and a request that waits for a slot counts like one being served."""
+        self._gauge.set(self.now_us, self.serving.outstanding / max(1, self.fleet.current))
+
+    def _close_period(self, period_us: int) -> None:
+        point = self._gauge.close(self.now_us, to_us(self.config.scaling.publish_lag_s))
+        if self._traffic or self.config.scaling.emit_when_idle:
+            self.concurrency.add(point)
+        self._traffic = self.serving.outstanding > 0
+        self._agenda.at(self.now_us + period_us, Rank.EMISSION, self._close_period, period_us)
+
+    def _close_invocations(self) -> None:
+        lag_us = to_us(self.config.scaling.publish_lag_s)
+        for name, tally in self._tallies.items():
+            point = tally.close(self.now_us - INVOCATION_PERIOD_US, self.now_us, lag_us)
+            if point is not None:
+                self.invocations[name].add(point)
+        self._agenda.at(self.now_us + INVOCATION_PERIOD_US, Rank.EMISSION, self._close_invocations)
+
+
+_INVOCATION_METRICS = ("Invocations", "InvocationsPerInstance", "ModelLatency", "InvocationModelErrors")
+
+
+def _next_multiple(at_us: int, period_us: int) -> int:
+    return at_us // period_us * period_us + period_us
