@@ -168,15 +168,23 @@ def _demo_arm(run: Path, condition: str, cache_flag: str, time_scale: float, env
             _fail(f"the replay of {condition} ended with exit code {replay.returncode}: {reasons}", replay.returncode)
 
 
-def _demo_conclude(home: Path, runs: list[Path], *, as_json: bool) -> None:
-    from analysis.compare import compare_runs
+def _demo_conclude(home: Path, paths: list[Path], *, as_json: bool) -> None:
+    from analysis.analyse import analyse_run
+    from analysis.compare import compare_runs, comparison_entry
     from analysis.report.html import write_report
+    from analysis.report.store import write_results
+    from analysis.report.text import comparison_text
 
-    report = home / "report.html"
+    runs = [analyse_run(path) for path in paths]
+    for run in runs:
+        write_results(run)
     comparison = compare_runs(runs)
-    write_report(comparison, report)
+    report = write_report(runs, comparison, home / "report.html")
     if as_json:
-        click.echo(json.dumps(comparison.entry(report=str(report))))
+        click.echo(json.dumps(comparison_entry(comparison, str(report)), allow_nan=False))
+    else:
+        click.echo(comparison_text(comparison))
+        click.echo(f"\nreport: {report}")
 
 
 def _demo_environment() -> dict[str, str]:
@@ -194,8 +202,11 @@ def _demo_environment() -> dict[str, str]:
 @contextlib.contextmanager
 def _child(arguments: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     """Run one of our commands in a session of its own, so that Ctrl-C reaches us alone; it never outlives the block."""
-    command = [sys.executable, "-m", "ramptrace", *arguments]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    from loadgen.command import own_command
+
+    process = subprocess.Popen(
+        own_command(*arguments), env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
         yield process
     finally:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ import gevent
 import gevent.event
 import gevent.subprocess
 import msgspec
+
+from loadgen.command import own_command
 
 _GRACE_S = 30.0
 
@@ -33,7 +34,7 @@ class Companion:
 
     def start(self, ready_timeout_s: float, cut_short: gevent.event.Event) -> None:
         """Start it and wait until it is ready, has died, or took too long (then the replay goes on without it)."""
-        command = [sys.executable, "-m", "ramptrace", "collect", "--attach", str(self._run_path)]
+        command = own_command("collect", "--attach", str(self._run_path))
         try:
             with (self._run_path / "collector.log").open("wb") as log:
                 self._process = gevent.subprocess.Popen(

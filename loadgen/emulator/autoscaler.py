@@ -79,9 +79,7 @@ class Autoscaler:
             return
         activity.ended_us = now_us
         activity.status = "Successful"
-        activity.message = (
-            f"Successfully set desired instance count to {activity.desired}. Change successfully fulfilled by sagemaker."
-        )
+        activity.message = f"Successfully set desired instance count to {activity.desired}. Change successfully fulfilled by sagemaker."
         scaled_out = "AlarmHigh" in activity.cause
         cooldown = self._config.scale_out_cooldown_s if scaled_out else self._config.scale_in_cooldown_s
         self._cooldown_until_us = now_us + to_us(cooldown)

@@ -65,6 +65,4 @@ def emulate(
         text = f"emulated endpoint {config.endpoint_name} at {url}, {time_scale:g} times real time"
         click.echo(json.dumps(ready) if as_json else text)
 
-    asyncio.run(
-        serve(config, time_scale=time_scale, seed=seed, host=host, port=port, truth=truth, listening=listening)
-    )
+    asyncio.run(serve(config, time_scale=time_scale, seed=seed, host=host, port=port, truth=truth, listening=listening))

@@ -155,5 +155,9 @@ def _openai_error(status: int, message: str, kind: str) -> web.Response:
 def _runtime_error(status: int, kind: str, message: str, original_status: int | None = None) -> web.Response:
     body: dict[str, str | int] = {"Message": message}
     if original_status is not None:
-        body |= {"OriginalMessage": message, "OriginalStatusCode": original_status, "ErrorCode": "CLIENT_ERROR_FROM_MODEL"}
+        body |= {
+            "OriginalMessage": message,
+            "OriginalStatusCode": original_status,
+            "ErrorCode": "CLIENT_ERROR_FROM_MODEL",
+        }
     return web.json_response(body, status=status, headers={"x-amzn-errortype": kind})

@@ -118,7 +118,10 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with running_emulator(config, time_scale=time_scale, seed=seed, host=host, port=port, truth=truth) as (url, _):
+    async with running_emulator(config, time_scale=time_scale, seed=seed, host=host, port=port, truth=truth) as (
+        url,
+        _,
+    ):
         # What is there now stays for good; a full collection would stop every stream for as long as it takes.
         gc.collect()
         gc.freeze()

@@ -39,7 +39,7 @@ def test_three_minutes_are_replayed_with_every_row_accounted_for(shared_traces: 
             "--model",
             "demo",
             "--window",
-            "0s..180s",
+            "10m..13m",
             "--run-dir",
             "run",
         ]
