@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 import polars as pl
 
+from traces.batches import in_batches
 from traces.readers.base import ImportReport
 from traces.units import US_PER_S, format_duration
 
@@ -21,7 +22,19 @@ _DAY_US: Final = 86_400 * US_PER_S
 _MANY_DROPPED_SHARE: Final = 0.1
 _MANY_TIES_SHARE: Final = 0.2
 _GRIDS: Final = {"1 s": US_PER_S, "100 ms": 100_000, "10 ms": 10_000, "1 ms": 1_000}
-_COARSE_GAP_US: Final = US_PER_S
+_COARSE_STEP_US: Final = US_PER_S
+_FINE_STEPS_SHARE: Final = 0.05
+"""A time grid may have a few steps off it."""
+
+_DUPLICATE_KEY: Final = ["arrival_us", "input_tokens", "output_tokens"]
+
+_RULES: Final = {
+    "zero_input": pl.col("input_tokens") == 0,
+    "zero_output": pl.col("output_tokens") == 0,
+    "absurd": pl.any_horizontal(pl.col("input_tokens", "output_tokens") > ABSURD_TOKENS),
+    "unknown": pl.any_horizontal(pl.col("input_tokens", "output_tokens").is_null()),
+    "blocks": pl.col("prefix_blocks").list.len() != -(-pl.col("input_tokens") // pl.col("block_tokens")),
+}
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,41 +63,80 @@ def lint(frame: pl.LazyFrame, report: ImportReport) -> list[Finding]:
     return sorted(found, key=lambda finding: rank[finding.severity])
 
 
-def _figures(frame: pl.LazyFrame) -> dict[str, Any]:
-    arrival, blocks = pl.col("arrival_us"), pl.col("prefix_blocks").list.len()
-    gap = arrival.diff()
-    needed = -(-pl.col("input_tokens") // pl.col("block_tokens"))
-    rules = {
-        "zero_input": pl.col("input_tokens") == 0,
-        "zero_output": pl.col("output_tokens") == 0,
-        "absurd": pl.any_horizontal(pl.col("input_tokens", "output_tokens") > ABSURD_TOKENS),
-        "unknown": pl.any_horizontal(pl.col("input_tokens", "output_tokens").is_null()),
-        "blocks": blocks != needed,
-    }
-    counts = [rule.sum().alias(name) for name, rule in rules.items()]
-    rows = [pl.col("row_id").filter(rule).first().alias(f"{name}_row") for name, rule in rules.items()]
-    grids = [(arrival % grid_us == 0).all().alias(f"grid {name}") for name, grid_us in _GRIDS.items()]
-    gaps = [
-        gap.max().alias("largest_gap_us"),
-        pl.col("row_id").get(gap.arg_max(), null_on_oob=True).alias("largest_gap_row"),
-        gap.median().alias("median_gap_us"),
-        gap.filter(gap > 0).quantile(0.05, "nearest").alias("least_step_us"),
-    ]
-    figures = frame.select(*counts, *rows, *grids, *gaps).collect(engine="streaming").row(0, named=True)
-    return figures | _duplicates(frame)
+class _Count:
+    """How many rows a rule holds for, and the first of them as its data line (from 1)."""
+
+    def __init__(self) -> None:
+        self.count, self.row = 0, 0
+
+    def add(self, row_ids: pl.Series) -> None:
+        if not row_ids.is_empty():
+            self.row = self.row or row_ids[0] + 1
+            self.count += row_ids.len()
 
 
-def _duplicates(frame: pl.LazyFrame) -> dict[str, Any]:
-    """Count rows with the arrival and lengths of another; only rows that share an arrival are held in memory."""
-    arrival = pl.col("arrival_us")
-    tied = (arrival.diff() == 0) | (arrival.diff(-1) == 0)
-    key = ["arrival_us", "input_tokens", "output_tokens"]
-    repeated = frame.filter(tied).select("row_id", pl.struct(key).is_first_distinct().not_().alias("again"))
-    found = repeated.filter("again").select(pl.len(), pl.col("row_id").first()).collect(engine="streaming")
-    return dict(zip(("duplicates", "duplicates_row"), found.row(0), strict=True))
+class _Figures:
+    """What the findings rest on, gathered in one pass; memory does not grow with the trace's length."""
+
+    def __init__(self) -> None:
+        self.rules = {name: _Count() for name in _RULES}
+        self.on_grid = dict.fromkeys(_GRIDS, True)
+        self.duplicates = _Count()
+        self.largest_gap_us, self.largest_gap_row = -1, 0
+        self.gaps = self.day_gaps = self.steps = self.fine_steps = 0
+        self.coarse_step_us: int | None = None
+        self._last_tie: pl.DataFrame | None = None
+
+    def add(self, batch: pl.DataFrame) -> None:
+        for name, rule in _RULES.items():
+            self.rules[name].add(batch.filter(rule)["row_id"])
+        for name, grid_us in _GRIDS.items():
+            self.on_grid[name] = self.on_grid[name] and bool((batch["arrival_us"] % grid_us == 0).all())
+        self._add_gaps(batch)
+        self._add_duplicates(batch)
+
+    def _add_gaps(self, batch: pl.DataFrame) -> None:
+        known = batch.filter(pl.col("gap_us").is_not_null())
+        if known.is_empty():
+            return
+        gaps = known["gap_us"]
+        at = gaps.arg_max()
+        if at is not None and gaps[at] > self.largest_gap_us:
+            self.largest_gap_us, self.largest_gap_row = gaps[at], known["row_id"][at] + 1
+        self.gaps += gaps.len()
+        self.day_gaps += int((gaps > _DAY_US).sum())
+        self.steps += int((gaps > 0).sum())
+        self.fine_steps += int(gaps.is_between(1, _COARSE_STEP_US, closed="left").sum())
+        coarse = gaps.filter(gaps >= _COARSE_STEP_US)
+        if not coarse.is_empty():
+            least = coarse.sort()[0]
+            self.coarse_step_us = least if self.coarse_step_us is None else min(self.coarse_step_us, least)
+
+    def _add_duplicates(self, batch: pl.DataFrame) -> None:
+        """Count rows with the arrival and lengths of an earlier one; the last arrival's rows are kept for the next."""
+        rows = batch.select("row_id", *_DUPLICATE_KEY)
+        if self._last_tie is not None:
+            rows = pl.concat([self._last_tie, rows])
+        again = rows.filter(~pl.struct(_DUPLICATE_KEY).is_first_distinct())
+        # Those of the last arrival are counted when the batch that ends it is looked at, once.
+        last_us = rows["arrival_us"][-1]
+        self.duplicates.add(again.filter(pl.col("arrival_us") != last_us)["row_id"])
+        self._last_tie = rows.filter(pl.col("arrival_us") == last_us)
+
+    def finish(self) -> None:
+        if self._last_tie is not None:
+            self.duplicates.add(self._last_tie.filter(~pl.struct(_DUPLICATE_KEY).is_first_distinct())["row_id"])
 
 
-def _time(report: ImportReport, figures: dict[str, Any]) -> Iterator[Finding]:
+def _figures(frame: pl.LazyFrame) -> _Figures:
+    figures = _Figures()
+    for batch in in_batches(frame):
+        figures.add(batch)
+    figures.finish()
+    return figures
+
+
+def _time(report: ImportReport, figures: _Figures) -> Iterator[Finding]:
     yield Finding(code="time", severity="info", message=f"times are understood as {report.time_text}")
     span = format_duration(report.span_us)
     if report.first_arrival and report.last_arrival:
@@ -93,18 +145,15 @@ def _time(report: ImportReport, figures: dict[str, Any]) -> Iterator[Finding]:
     else:
         message = f"the trace has no date; its arrivals span {span}"
     yield Finding(code="extent", severity="info", message=message)
-    gap_us, median_us = figures["largest_gap_us"], figures["median_gap_us"]
-    if gap_us is None or median_us is None:
+    if not figures.gaps:
         return
-    row = figures["largest_gap_row"] + 1
-    yield Finding(
-        code="largest-gap", severity="info", message=f"the longest pause is {format_duration(gap_us)}", row=row
-    )
+    message = f"the longest pause is {format_duration(figures.largest_gap_us)}"
+    yield Finding(code="largest-gap", severity="info", message=message, row=figures.largest_gap_row)
     if report.span_us == 0:
         yield Finding(
             code="time-unit", severity="warning", message="all rows arrive at the same instant: is the time unit right?"
         )
-    elif median_us > _DAY_US:
+    elif figures.day_gaps > figures.gaps / 2:
         message = "more than a day passes between most arrivals: is the time unit right?"
         yield Finding(code="time-unit", severity="warning", message=message)
 
@@ -137,16 +186,12 @@ def _order(report: ImportReport) -> Iterator[Finding]:
         yield Finding(code="order", severity="warning", message=message, count=report.inversions)
 
 
-def _ties(report: ImportReport, figures: dict[str, Any]) -> Iterator[Finding]:
-    if figures["duplicates"]:
-        yield Finding(
-            code="duplicates",
-            severity="warning",
-            message=f"{figures['duplicates']:,} rows repeat the arrival and lengths of another row",
-            count=figures["duplicates"],
-            row=figures["duplicates_row"] + 1,
-        )
-    grid = next((name for name in _GRIDS if figures[f"grid {name}"]), None)
+def _ties(report: ImportReport, figures: _Figures) -> Iterator[Finding]:
+    if count := figures.duplicates.count:
+        message = f"{count:,} rows repeat the arrival and lengths of another row"
+        row = figures.duplicates.row
+        yield Finding(code="duplicates", severity="warning", message=message, count=count, row=row)
+    grid = next((name for name in _GRIDS if figures.on_grid[name]), None)
     if grid and report.span_us:
         message = f"every arrival is a whole multiple of {grid}"
         yield Finding(code="resolution", severity="warning" if grid == "1 s" else "info", message=message)
@@ -156,15 +201,14 @@ def _ties(report: ImportReport, figures: dict[str, Any]) -> Iterator[Finding]:
     many = share > _MANY_TIES_SHARE
     message = f"{share:.1%} of the rows share their arrival with the row before"
     yield Finding(code="ties", severity="warning" if many else "info", message=message, count=report.ties)
-    step_us = figures["least_step_us"]
-    if many and step_us is not None and step_us >= _COARSE_GAP_US:
-        message = (
-            f"arrivals lie on a grid of about {format_duration(step_us)}: replayed as they are, they come in bursts"
-        )
+    step_us = figures.coarse_step_us
+    if many and step_us is not None and figures.fine_steps <= _FINE_STEPS_SHARE * figures.steps:
+        step = format_duration(step_us)
+        message = f"arrivals lie on a grid of about {step}: replayed as they are, they come in bursts"
         yield Finding(code="time-grid", severity="warning", message=message)
 
 
-def _tokens(figures: dict[str, Any]) -> Iterator[Finding]:
+def _tokens(figures: _Figures) -> Iterator[Finding]:
     texts = {
         "zero_input": "rows have no input tokens; they are kept, and replayed with the shortest prompt",
         "zero_output": "rows have no output tokens (often failed requests); they are kept",
@@ -172,24 +216,24 @@ def _tokens(figures: dict[str, Any]) -> Iterator[Finding]:
         "unknown": "rows have no recorded length; the replay's defaults stand in",
     }
     for name, text in texts.items():
-        if count := figures[name]:
+        if count := figures.rules[name].count:
             yield Finding(
                 code=f"{name.replace('_', '-')}-tokens",
                 severity="info" if name == "unknown" else "warning",
                 message=f"{count:,} {text}",
                 count=count,
-                row=figures[f"{name}_row"] + 1,
+                row=figures.rules[name].row,
             )
 
 
-def _blocks(figures: dict[str, Any]) -> Iterator[Finding]:
-    if count := figures["blocks"]:
+def _blocks(figures: _Figures) -> Iterator[Finding]:
+    if count := figures.rules["blocks"].count:
         yield Finding(
             code="blocks",
             severity="warning",
             message=f"{count:,} rows have another number of prefix blocks than their input length needs",
             count=count,
-            row=figures["blocks_row"] + 1,
+            row=figures.rules["blocks"].row,
         )
 
 

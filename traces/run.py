@@ -153,9 +153,6 @@ class RunDir:
             return pl.LazyFrame(schema=schema)
         return pl.scan_parquet(whole, schema=schema, missing_columns="insert", extra_columns="ignore")
 
-    def _files(self, table: str) -> list[Path]:
-        return sorted(path for path in (self.path / table).glob("*.parquet") if not path.name.startswith("."))
-
     def compact(self, table: str) -> None:
         """Merge the table's shards into one.
 
@@ -176,6 +173,9 @@ class RunDir:
         write_parquet(target, self.scan(table).collect(), {"ramptrace.replaces": ",".join(names)})
         for path in old:
             path.unlink()
+
+    def _files(self, table: str) -> list[Path]:
+        return sorted(path for path in (self.path / table).glob("*.parquet") if not path.name.startswith("."))
 
 
 class ShardWriter:

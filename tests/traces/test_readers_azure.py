@@ -175,6 +175,15 @@ def test_a_damaged_gzip_file_is_one_clear_error(tmp_path, chunk):
         open_trace(str(path)).account()
 
 
+def test_gzip_data_damaged_from_the_start_is_one_clear_error(tmp_path):
+    packed = bytearray(gzip.compress(HEADER + b"\n2023-11-16 18:17:03,1,2\n"))
+    packed[10:16] = b"\xff" * 6
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(bytes(packed))
+    with pytest.raises(BadInputError, match=r"t\.csv\.gz: damaged gzip data"):
+        open_trace(str(path))
+
+
 def test_a_zstd_file_reads_like_the_plain_one(tmp_path):
     import pyarrow as pa
 

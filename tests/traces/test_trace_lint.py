@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from traces.describe import describe
 from traces.lint import lint
-from traces.readers import open_trace
+from traces.readers import ImportReport, open_trace
+from traces.schema import Trace
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 
@@ -96,3 +100,62 @@ def test_unknown_lengths_are_information(tmp_path):
     loaded = open_trace(str(path))
     [found] = [finding for finding in lint(loaded.scan(), loaded.account()) if finding.code == "unknown-tokens"]
     assert (found.severity, found.count, found.row) == ("info", 2, 1)
+
+
+class Sliced:
+    """A frame that comes in batches of the given sizes, as a long file does."""
+
+    def __init__(self, frame: pl.DataFrame, sizes: list[int]) -> None:
+        self.frame, self.sizes = frame, sizes
+
+    def collect_batches(self, **_: object):
+        at = 0
+        for size in self.sizes:
+            yield self.frame.slice(at, size)
+            at += size
+        yield self.frame.slice(at)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6).map(lambda n: n * 700_000), st.integers(0, 2)), min_size=1, max_size=25),
+    st.lists(st.integers(0, 6), max_size=8),
+)
+def test_where_batches_are_cut_changes_nothing(rows, sizes):
+    rows.sort(key=lambda row: row[0])
+    full = [
+        dict.fromkeys(pl.Schema(Trace)) | {"row_id": i, "arrival_us": us, "input_tokens": n, "output_tokens": n}
+        for i, (us, n) in enumerate(rows)
+    ]
+    frame = pl.DataFrame(full, schema=pl.Schema(Trace))
+    span_us = rows[-1][0] - rows[0][0]
+    report = ImportReport(format="own", rows_read=len(rows), rows_kept=len(rows), span_us=span_us, ties=1)
+    whole = lint(frame.lazy(), report)
+    assert lint(Sliced(frame, sizes), report) == whole
+    [duplicates] = [finding.count for finding in whole if finding.code == "duplicates"] or [0]
+    assert duplicates == len(rows) - len(set(rows))
+
+    one, cut = describe(frame.lazy()), describe(Sliced(frame, sizes))
+    assert one.span_us == cut.span_us == span_us
+    assert cut.interarrival_cv == (None if one.interarrival_cv is None else pytest.approx(one.interarrival_cv))
+    assert (one.input_tokens, one.peak_rate_1s_per_s) == (cut.input_tokens, cut.peak_rate_1s_per_s)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=40))
+def test_token_quantiles_are_lengths_that_occur(lengths):
+    rows = len(lengths)
+    columns = {
+        "row_id": range(rows),
+        "arrival_us": range(rows),
+        "input_tokens": lengths,
+        "output_tokens": [None] * rows,
+    }
+    described = describe(pl.LazyFrame(columns, schema_overrides={"output_tokens": pl.Int64}))
+    ordered = sorted(lengths)
+    for name, share in (("p50", 50), ("p90", 90), ("p99", 99)):
+        # The least length that at least this share of rows do not exceed.
+        assert described.input_tokens[name] == next(
+            n for n in ordered if 100 * sum(m <= n for m in lengths) >= share * rows
+        )
+    assert (described.input_tokens["min"], described.input_tokens["max"]) == (ordered[0], ordered[-1])
+    assert described.input_tokens["mean"] == pytest.approx(sum(lengths) / rows)
+    assert set(described.output_tokens.values()) == {None}

@@ -17,7 +17,7 @@ from polars.io.plugins import register_io_source
 from traces.errors import BadInputError, did_you_mean
 from traces.readers import azure, mooncake, own
 from traces.readers.base import TRACE_COLUMNS, Batch, ImportReport, Reader, Tally, arrival_text, looks_like
-from traces.readers.lines import BOM, read_head
+from traces.readers.lines import BOM, first_line, read_head
 
 __all__ = ["CORPUS_PREFIX", "READERS", "ImportReport", "LoadedTrace", "open_trace"]
 
@@ -164,7 +164,8 @@ def _head_of(path: Path) -> bytes:
     try:
         head = read_head(path)
     except (OSError, EOFError, pl.exceptions.PolarsError) as error:
-        raise BadInputError(f"{path}: cannot be read ({error}); check its permissions and that it is whole") from error
+        cause = first_line(error)
+        raise BadInputError(f"{path}: cannot be read ({cause}); check its permissions and that it is whole") from error
     if not head.removeprefix(BOM).strip():
         raise BadInputError(f"{path}: the file is empty; expected a trace, fetch it again")
     if head.startswith(_LFS_STUB):

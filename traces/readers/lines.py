@@ -37,12 +37,17 @@ def compression(path: Path) -> str | None:
 
 
 def read_head(path: Path) -> bytes:
-    """Return the first 64 KiB of the file's content, decompressed."""
+    """Return the first 64 KiB of the file's content, decompressed; damaged data raises `BadInputError`."""
     if compression(path) == "zstd":
         first = _zstd_lines(path).head(64).collect()["line"]
         return "\n".join(first.to_list()).encode()
     with _opened(path) as file:
-        return file.read(HEAD_BYTES)
+        return _read(file, path, HEAD_BYTES)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text: polars adds lines that tell a user nothing."""
+    return str(error).partition("\n")[0]
 
 
 def line_frames(path: Path) -> Iterator[tuple[pl.DataFrame, bool]]:
@@ -56,7 +61,7 @@ def line_frames(path: Path) -> Iterator[tuple[pl.DataFrame, bool]]:
         return
     first, rest = 0, b""
     with _opened(path) as file:
-        while chunk := _read(file, path):
+        while chunk := _read(file, path, _CHUNK_BYTES):
             lines = (rest + chunk).split(b"\n")
             rest = lines.pop()
             if len(rest) > _MAX_LINE_BYTES:
@@ -96,9 +101,9 @@ def _opened(path: Path) -> IO[bytes]:
     return gzip.open(path, "rb") if compression(path) == "gzip" else path.open("rb")  # type: ignore[return-value]
 
 
-def _read(file: IO[bytes], path: Path) -> bytes:
+def _read(file: IO[bytes], path: Path, size: int) -> bytes:
     try:
-        return file.read(_CHUNK_BYTES)
+        return file.read(size)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BadInputError(f"{path}: damaged gzip data ({error}); fetch the file again") from error
 
@@ -115,5 +120,5 @@ def _zstd_frames(path: Path) -> Iterator[tuple[pl.DataFrame, bool]]:
             yield batch.select(pl.col("line_no").cast(pl.Int64), text), False
     except pl.exceptions.PolarsError as error:
         raise BadInputError(
-            f"{path}: cannot be read as zstd text ({error}); decompress it with `zstd -d` and read that"
+            f"{path}: cannot be read as zstd text ({first_line(error)}); decompress it with `zstd -d` and read that"
         ) from error

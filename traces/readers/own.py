@@ -10,10 +10,14 @@ import polars as pl
 
 from traces.errors import BadInputError
 from traces.readers.base import MAX_TOKENS, TRACE_COLUMNS, Batch, classified, reason_of
+from traces.readers.lines import first_line
 from traces.schema import SCHEMA_VERSION
 
 ORIGIN_KEY: Final = "ramptrace.trace_origin_us"
 """File metadata: the instant (µs since 1970 UTC) of arrival 0, where the source had absolute time."""
+
+DAMAGE: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+"""What polars raises over a damaged file; some damage makes its decoder panic."""
 
 _REQUIRED: Final = ("row_id", "arrival_us", "input_tokens", "output_tokens")
 
@@ -33,7 +37,7 @@ def check(path: Path, head: bytes) -> None:
         raise BadInputError(f"{path}: not a Parquet file; expected {expected}")
     try:
         found = pl.read_parquet_schema(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (*DAMAGE, OSError) as error:
         raise BadInputError(f"{path}: not a whole Parquet file; fetch it or write it again") from error
     missing = [column for column in _REQUIRED if column not in found]
     if missing:
@@ -89,5 +93,6 @@ def batches(path: Path) -> Iterator[Batch]:
     try:
         for batch in rows.collect_batches(maintain_order=True, engine="streaming"):
             yield Batch(batch)
-    except pl.exceptions.PolarsError as error:
-        raise BadInputError(f"{path}: damaged Parquet data ({error}); fetch it or write it again") from error
+    except DAMAGE as error:
+        cause = first_line(error)
+        raise BadInputError(f"{path}: damaged Parquet data ({cause}); fetch it or write it again") from error
