@@ -53,6 +53,7 @@ def scale_out_entry(found: ScaleOutResult) -> dict[str, Any]:
         "onset_lo": None if onset is None else iso(onset.lo_us),
         "onset_hi": None if onset is None else iso(onset.hi_us),
         "onset_how": None if onset is None else onset.how,
+        "rise_evident_after_s": None if onset is None else seconds(onset.evident_after_us),
         "decision": iso(found.decision.at_us),
         "in_service": None if found.in_service is None else iso(found.in_service.at_us),
         "censored": found.censored,
