@@ -171,6 +171,7 @@ def _attribute(
         text = f"CAPACITY WAS NOT REACHED while the run was watched: {len(served)} new unit(s) came into service"
         findings.append(Finding(code="censored", severity="error", text=text))
     findings += [f for t in timelines for f in t.findings]
+    findings += _unseen(timeline)
     startup = None if censored else timeline.length("decision", "in_service")
     total = timeline.length("onset", "in_service") if not censored else None
     named = [t for t in timelines if t.unit_id is not None]
@@ -194,6 +195,21 @@ def _attribute(
         overlap_us={} if result is None else result.overlap_us,
         drag_us={} if result is None else result.drag_us,
     ), rate
+
+
+_SIGNALS: Final = {
+    "container_started": "no container start (log stream) of the unit: what lies before and after it is not told apart",
+    "ready": "neither a log line nor a metric says when the container was ready: start and registration are one",
+    "alarm": "no alarm led to the decision that could be read: detection is not split",
+}
+
+
+def _unseen(timeline: Timeline) -> list[Finding]:
+    """Return a finding per signal without which phases stay joined."""
+    missing = [text for anchor, text in _SIGNALS.items() if timeline.at(anchor) is None]
+    if timeline.lengths.get("download_finished") is None and timeline.at("download_finished") is None:
+        missing.append("no download time is reported: the model's download is unknown within its window")
+    return [Finding(code="unseen", severity="info", text=text) for text in missing]
 
 
 def _all_anchors(chosen: Timeline, named: Sequence[Timeline]) -> tuple[AnchorValue, ...]:

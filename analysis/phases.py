@@ -62,13 +62,15 @@ def attribute(timeline: Timeline) -> Attribution | None:
     if UNATTRIBUTED not in extra:
         rows.append(_plain_row(timeline, UNATTRIBUTED, 0, ()))
     rows += _detection_parts(timeline) + _start_parts(timeline, pieces)
-    cells = ledger(spans, begin, end)
+    # With a download hidden inside a joint phase neither overlap nor drag is known.
+    told = not any(p.joint and "pull" in p.name.split("+") for p in pieces)
+    cells = ledger(spans, begin, end) if told else {}
     return Attribution(
         phases=tuple(rows),
         total_us=end - begin,
         unattributed_us=amounts.get(UNATTRIBUTED, 0),
         overlap_us={" & ".join(sorted(active)) or "idle": us for active, us in cells.items()},
-        drag_us=drag(spans),
+        drag_us=drag(spans) if told else {},
     )
 
 

@@ -71,8 +71,9 @@ def _step_evidence(context: Context, evidence: ScaleOutEvidence, rank: int, *, n
         step = next(
             (s for s in steps if s.desired is not None and before + rank < s.desired and not s.failed), steps[-1]
         )
-    rows = [*_evidence(context, step.decision)]
-    rows += [msgspec.structs.replace(e, anchor=FIRST_DECISION) for e in _evidence(context, steps[0].decision)]
+    # A scale-out is what its decisions say, so nothing can rule them out: they go in first.
+    rows = [msgspec.structs.replace(e, rank=0) for e in _evidence(context, step.decision)]
+    rows += [msgspec.structs.replace(e, rank=0, anchor=FIRST_DECISION) for e in _evidence(context, steps[0].decision)]
     if step.done is not None:
         rows += _evidence(context, step.done)
     for sighting in evidence.counts:

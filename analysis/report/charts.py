@@ -116,7 +116,7 @@ def waterfall(found: ScaleOutResult) -> Spec | None:
                 whiskers.append({"phase": name, "lo": start + row.lo_us / US_PER_S, "hi": start + row.hi_us / US_PER_S})
     if not placed:
         return None
-    y = alt.Y("phase:N", sort=order, title=None, axis=alt.Axis(labelLimit=240))
+    y = alt.Y("phase:N", sort=order, title=None, axis=alt.Axis(labelLimit=330))
     bars = (
         alt.Chart(_data(placed))
         .mark_bar(height=14, cornerRadius=2)
@@ -193,6 +193,10 @@ def latency_chart(analysis: RunAnalysis) -> Spec | None:
             ),
             strokeDash=alt.StrokeDash(
                 "quantile:N", title=None, scale=alt.Scale(domain=["p50", "p95"], range=[[1, 0], [5, 3]])
+            ),
+            # From due lies under from sent: where a client is on time the two are one line with a rim.
+            size=alt.Size(
+                "measured:N", legend=None, scale=alt.Scale(domain=["from due", "from sent"], range=[4.5, 1.6])
             ),
             tooltip=["measured:N", "quantile:N", "t:Q", "s:Q"],
         )

@@ -309,10 +309,12 @@ def test_a_second_step_before_the_first_is_done_is_staging(tmp_path, monkeypatch
     units = [Unit("i-1"), Unit("i-2", provisioning_s=180.0)]
     case = Case(units=units, end_s=1000.0)
     whole = run_builder.observations_of
-    monkeypatch.setattr(
-        run_builder, "observations_of",
-        lambda case: [r for r in whole(case) if r["source"] != "application-autoscaling:activity"] + more_steps(case, 60.0),
-    )  # fmt: skip
+
+    def in_two_steps(case):
+        others = [r for r in whole(case) if r["source"] != "application-autoscaling:activity"]
+        return others + more_steps(case, 60.0)
+
+    monkeypatch.setattr(run_builder, "observations_of", in_two_steps)
     analysis = analyse_run(build(tmp_path / "run", case))
     assert_sums(analysis)
     assert len(analysis.scale_outs) == 1
@@ -362,3 +364,10 @@ def test_scale_in_and_old_activities_are_no_scale_outs(tmp_path, monkeypatch):
     monkeypatch.setattr(run_builder, "observations_of", with_others)
     analysis = analyse_run(build(tmp_path / "run", Case()))
     assert [s.scaling_id for s in analysis.scale_outs] == ["act-1"]
+
+
+def test_alarm_stamped_after_its_decision_is_reported_and_left_out(tmp_path):
+    analysis = analyse_run(build(tmp_path / "run", Case(alarm_s=170.9)))
+    assert_sums(analysis)
+    assert "contradiction" in codes(analysis)
+    assert analysis.scale_outs[0].startup_us == 525_500_000
