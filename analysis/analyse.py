@@ -10,15 +10,15 @@ import msgspec
 import polars as pl
 
 from analysis import capacity as cap
-from analysis.demand import find_onset, load_per_bin, offered
+from analysis.demand import evident_after_us, find_onset, load_per_bin, offered
 from analysis.fidelity import fidelity
 from analysis.inputs import RunInputs, open_run, sightings
 from analysis.latency import by_window, errors, over_time
 from analysis.phases import attribute
 from analysis.quality import assess, never_recorded, offset_beyond_date_us
 from analysis.reconcile import FIRST_DECISION, PERIOD_CLOSED, Timeline
-from analysis.records import AnchorValue, Finding, Onset, ScaleOutResult, UnitTimes
-from analysis.scaleouts import ScaleOutEvidence, count_rise, find_steps, gather, group_steps
+from analysis.records import AnchorValue, Finding, Onset, ScaleOutResult, Sighting, UnitTimes
+from analysis.scaleouts import DID_NOT_SCALE, ScaleOutEvidence, count_rise, find_steps, gather, group_steps
 from analysis.timelines import Context, timelines_of
 from traces.run import Manifest
 from traces.units import US_PER_S
@@ -65,6 +65,7 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
     steps = _capacity(context, scale_outs)
     load = cap.against_demand(load, steps, rate, bin_us)
     deficit = None if rate is None else float(load["deficit_requests"].sum())
+    findings += _not_scaled(seen)
     if not scale_outs:
         findings.append(
             Finding(
@@ -92,13 +93,12 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
 
 
 def _scale_outs(context: Context, findings: list[Finding]) -> tuple[list[ScaleOutResult], cap.UnitRate | None]:
-    inputs = context.inputs
     since = _since_us(context)
-    steps = find_steps(context.seen, _units_at_start(inputs.snapshots), since)
+    steps = find_steps(context.seen, _units_at_start(context), since)
     found: list[ScaleOutResult] = []
     rate: cap.UnitRate | None = None
     previous: int | None = None
-    for evidence in gather(group_steps(steps), context.seen):
+    for evidence in gather(group_steps(steps, context.seen), context.seen):
         onset = _onset(context, evidence, previous)
         if onset is None:
             text = (
@@ -113,6 +113,16 @@ def _scale_outs(context: Context, findings: list[Finding]) -> tuple[list[ScaleOu
     return found, rate
 
 
+def _not_scaled(seen: Sequence[Sighting]) -> list[Finding]:
+    """Return a finding per activity that was refused, or failed."""
+    found = []
+    for s in seen:
+        if s.anchor is None and s.native_id.endswith(":not-scaled") and s.detail.get("status_code") in DID_NOT_SCALE:
+            why = s.detail.get("status_message") or s.detail["status_code"]
+            found.append(Finding(code="not-scaled", severity="warning", text=f"the scaler did not scale: {why}"))
+    return found
+
+
 def _since_us(context: Context) -> int | None:
     """Return the start of the load: what was decided before it, the load cannot have caused."""
     first: int | None = context.arrivals["due_us"].min()  # type: ignore[assignment]
@@ -120,19 +130,24 @@ def _since_us(context: Context) -> int | None:
     return min(starts, default=None)
 
 
-def _units_at_start(snapshots: dict[str, Any]) -> int | None:
-    """Return the number of instances when collection began, from the endpoint's description."""
-    described = snapshots.get("describe-endpoint-first") or {}
+def _units_at_start(context: Context) -> int | None:
+    """Return the number of instances when collection began: as described, or else what the first change was from."""
+    described = context.inputs.snapshots.get("describe-endpoint-first") or {}
     variants = described.get("ProductionVariants") if isinstance(described, dict) else None
-    if not isinstance(variants, list) or not variants:
-        return None
-    count = variants[0].get("CurrentInstanceCount")
-    return count if isinstance(count, int) else None
+    count = variants[0].get("CurrentInstanceCount") if isinstance(variants, list) and variants else None
+    if isinstance(count, int):
+        return count
+    changes = (rise for s in context.seen if s.anchor == "in_service" and (rise := count_rise(s)) is not None)
+    return next((before for before, _ in changes), None)
 
 
 def _onset(context: Context, evidence: ScaleOutEvidence, previous: int | None) -> Onset | None:
     breach = next((s.hi_us for s in evidence.shared if s.anchor == "breach"), None)
-    return find_onset(context.arrivals["due_us"], previous, evidence.steps[0].at_us, breach)
+    due, decision = context.arrivals["due_us"], evidence.steps[0].at_us
+    found = find_onset(due, previous, decision, breach)
+    if found is None:
+        return None
+    return msgspec.structs.replace(found, evident_after_us=evident_after_us(due, found, decision))
 
 
 def _attribute(
@@ -156,6 +171,7 @@ def _attribute(
         text = f"CAPACITY WAS NOT REACHED while the run was watched: {len(served)} new unit(s) came into service"
         findings.append(Finding(code="censored", severity="error", text=text))
     findings += [f for t in timelines for f in t.findings]
+    findings += _unseen(timeline)
     startup = None if censored else timeline.length("decision", "in_service")
     total = timeline.length("onset", "in_service") if not censored else None
     named = [t for t in timelines if t.unit_id is not None]
@@ -179,6 +195,21 @@ def _attribute(
         overlap_us={} if result is None else result.overlap_us,
         drag_us={} if result is None else result.drag_us,
     ), rate
+
+
+_SIGNALS: Final = {
+    "container_started": "no container start (log stream) of the unit: what lies before and after it is not told apart",
+    "ready": "neither a log line nor a metric says when the container was ready: start and registration are one",
+    "alarm": "no alarm led to the decision that could be read: detection is not split",
+}
+
+
+def _unseen(timeline: Timeline) -> list[Finding]:
+    """Return a finding per signal without which phases stay joined."""
+    missing = [text for anchor, text in _SIGNALS.items() if timeline.at(anchor) is None]
+    if timeline.lengths.get("download_finished") is None and timeline.at("download_finished") is None:
+        missing.append("no download time is reported: the model's download is unknown within its window")
+    return [Finding(code="unseen", severity="info", text=text) for text in missing]
 
 
 def _all_anchors(chosen: Timeline, named: Sequence[Timeline]) -> tuple[AnchorValue, ...]:
@@ -257,7 +288,7 @@ def _unit_times(timeline: Timeline) -> UnitTimes:
 
 
 def _capacity(context: Context, scale_outs: Sequence[ScaleOutResult]) -> list[cap.Step]:
-    at_start = _units_at_start(context.inputs.snapshots)
+    at_start = _units_at_start(context)
     if at_start is None:
         at_start = next((s.units_before for s in scale_outs if s.units_before is not None), None)
     if at_start is None:

@@ -53,9 +53,15 @@ def report(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
     from analysis.entry import SCHEMA, run_entry
     from analysis.report.html import write_report
     from analysis.report.store import write_results
+    from traces.errors import BadInputError
 
     found = [analyse_run(run) for run in runs]
-    comparison = compare_runs(found) if len(found) > 1 else None
+    comparison = None
+    if len(found) > 1:
+        try:
+            comparison = compare_runs(found)
+        except BadInputError as error:
+            click.echo(f"the report has no comparison: {error}", err=True)
     for one in found:
         write_results(one)
     path = write_report(found, comparison, output)

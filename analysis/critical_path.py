@@ -55,7 +55,7 @@ def walk(spans: Sequence[Span], begin: int, end: int) -> Path:
     overlaps: list[tuple[str, str]] = []
     cursor = end
     current = _last(list(spans), cursor)
-    if current is not None and current.end < cursor:
+    if current is not None and current.end < cursor and begin < cursor:
         edge = max(current.end, begin)
         parts.append((UNATTRIBUTED, edge, cursor))
         cursor = edge

@@ -125,6 +125,27 @@ def find_onset(due_us: pl.Series, begin_us: int | None, end_us: int, latest_us: 
     return Onset(lo_us=first, at_us=first, hi_us=first, rate_before=0.0, rate_after=rate, how="load-start")
 
 
+EVIDENT_ABOVE: Final = math.log(1000)
+"""CUSUM level at which a rise counts as evident: the new rate explains the counts a thousand times better."""
+
+
+def evident_after_us(due_us: pl.Series, onset: Onset, end_us: int) -> int | None:
+    """Return how long after the onset its arrivals alone made the rise evident, in whole seconds; None: unknown.
+
+    No detector that sees counts per second could have been sure much sooner: what detection takes beyond this is
+    metric periods, alarm rules and lags.
+    """
+    if onset.rate_before <= 0 or onset.rate_after <= onset.rate_before:
+        return None
+    bins = range(onset.at_us, end_us, US_PER_S)
+    inside = due_us.filter((due_us >= onset.at_us) & (due_us < end_us))
+    second = ((inside - onset.at_us) // US_PER_S).alias("second")
+    counted = dict(pl.DataFrame({"second": second}).group_by("second").len().iter_rows())
+    counts = [counted.get(i, 0) for i in range(len(bins))]
+    found = cusum_detection(cusum(counts, onset.rate_before, onset.rate_after, 1.0), EVIDENT_ABOVE)
+    return None if found is None else (found[0] + 1) * US_PER_S
+
+
 def cusum(counts: Sequence[float], rate_before: float, rate_after: float, bin_s: float) -> list[float]:
     """Return the Poisson CUSUM after each bin: S_k = max(0, S_{k−1} + x_k ln(λ₁/λ₀) − (λ₁ − λ₀) Δt).
 

@@ -1,4 +1,21 @@
-"""A run's analysis as the JSON that `ramptrace analyse --json` prints. `SCHEMA` rises when a key changes meaning."""
+"""A run's analysis as the JSON that `ramptrace analyse --json` prints. `SCHEMA` rises when a key changes meaning.
+
+`{"schema": 1, "runs": [RUN]}`. Lengths end in `_s`: seconds of endpoint time; instants are ISO 8601 in UTC; what was
+not observed is null.
+
+RUN: `run`, `path`, `condition`, `emulated`, `platform`, `state`, `verdict` (VALID, DEGRADED, INVALID), `scale_outs`,
+`capacity` (what one unit delivered while saturated; requests beyond ready capacity), `requests` (count, outcomes,
+failures), `latency` (by stretch of the run: counts and quantiles per measure of `analysis.latency.MEASURES`),
+`fidelity` (verdict, reasons, the client's own lag in client ms), `findings` (`code`, `severity`, `text`).
+
+SCALE_OUT: `scaling_id`, `units_before`, `units_desired`, `units_needed`, `marginal_unit`, `onset` with `onset_lo`,
+`onset_hi` and `onset_how`, `rise_evident_after_s`, `decision`, `in_service`, `censored` (capacity was not reached:
+totals are null), `time_to_capacity_s`, `startup_s`, `phases`, `unattributed_s`; `overlap_s` and `drag_s` where every
+phase is told apart. The `critical_s` of `phases` and `unattributed_s` sum to `time_to_capacity_s`.
+
+PHASE: `critical_s` within [`critical_lo_s`, `critical_hi_s`] is time on the critical path; `duration_s` within
+[`lo_s`, `hi_s`] is the phase's own length; `method`; `parts` are phases within this one.
+"""
 
 from __future__ import annotations
 
@@ -53,6 +70,7 @@ def scale_out_entry(found: ScaleOutResult) -> dict[str, Any]:
         "onset_lo": None if onset is None else iso(onset.lo_us),
         "onset_hi": None if onset is None else iso(onset.hi_us),
         "onset_how": None if onset is None else onset.how,
+        "rise_evident_after_s": None if onset is None else seconds(onset.evident_after_us),
         "decision": iso(found.decision.at_us),
         "in_service": None if found.in_service is None else iso(found.in_service.at_us),
         "censored": found.censored,

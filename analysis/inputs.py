@@ -23,8 +23,17 @@ _CLIENT_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 """Columns in client time; `lo` and `hi` of observations are too where their `clock` says so."""
 
 
+_KEPT: Final = {
+    "requests": (
+        "row_id", "due", "sent", "first_token", "done", "outcome", "http_status", "error_kind",
+        "planned_output_tokens", "output_tokens", "unit_id",
+    )
+}  # fmt: skip
+"""Columns that are read at all, where a table may be large."""
+
+
 class RunInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """A run in endpoint time. Frames have the columns of `traces.schema`; `trace` adds nothing to its schema."""
+    """A run in endpoint time. Frames have columns of `traces.schema`: requests and trace those that are used."""
 
     path: Path
     manifest: Manifest
@@ -54,7 +63,8 @@ def open_run(path: str | Path) -> RunInputs:
     findings: list[Finding] = []
     tables = {name: _read(run, name, findings) for name in TABLES}
     for name, columns in _CLIENT_COLUMNS.items():
-        tables[name] = tables[name].with_columns(manifest.clock.endpoint_expr(column) for column in columns)
+        kept = [column for column in columns if column in tables[name].columns]
+        tables[name] = tables[name].with_columns(manifest.clock.endpoint_expr(column) for column in kept)
     observed = tables["observations"]
     on_client = pl.col("clock") == "client"
     observed = observed.with_columns(
@@ -122,7 +132,7 @@ def _read(run: RunDir, table: str, findings: list[Finding]) -> pl.DataFrame:
     """Return a table's whole shards; torn or damaged ones are left out and named in a finding."""
     bad = [path.name for path in run.unreadable(table)]
     try:
-        frame = run.scan(table).collect()
+        frame = run.scan(table).select(_KEPT.get(table, pl.all())).collect()
     except (pl.exceptions.PolarsError, OSError):
         frame = _read_piecewise(run, table, bad)
     if bad:
@@ -143,7 +153,7 @@ def _read_piecewise(run: RunDir, table: str, bad: list[str]) -> pl.DataFrame:
             frames.append(lazy.collect())
         except (pl.exceptions.PolarsError, OSError):
             bad.append(path.name)
-    return pl.concat(frames)
+    return pl.concat(frames).select(_KEPT.get(table, pl.all()))
 
 
 def _read_trace(run: RunDir, findings: list[Finding]) -> pl.DataFrame:

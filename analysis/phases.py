@@ -51,21 +51,26 @@ def attribute(timeline: Timeline) -> Attribution | None:
     path = walk(spans, begin, end)
     amounts = path.amounts()
     uncertain = _uncertain_parallel(timeline, pieces)
-    rows = [_row(timeline, piece, amounts, piece.name in uncertain) for piece in pieces]
-    rows += _hidden_download(timeline, pieces)
+    rows: list[PhaseRow] = []
+    for piece in pieces:
+        rows.append(_row(timeline, piece, amounts, piece.name in uncertain))
+        if "pull" in piece.name.split("+"):
+            rows += _hidden_download(timeline, pieces)
     extra = {name: us for name, us in amounts.items() if name not in {p.name for p in pieces}}
     for name, amount in extra.items():
         rows.append(_plain_row(timeline, name, amount, path.parts))
     if UNATTRIBUTED not in extra:
         rows.append(_plain_row(timeline, UNATTRIBUTED, 0, ()))
     rows += _detection_parts(timeline) + _start_parts(timeline, pieces)
-    cells = ledger(spans, begin, end)
+    # With a download hidden inside a joint phase neither overlap nor drag is known.
+    told = not any(p.joint and "pull" in p.name.split("+") for p in pieces)
+    cells = ledger(spans, begin, end) if told else {}
     return Attribution(
         phases=tuple(rows),
         total_us=end - begin,
         unattributed_us=amounts.get(UNATTRIBUTED, 0),
         overlap_us={" & ".join(sorted(active)) or "idle": us for active, us in cells.items()},
-        drag_us=drag(spans),
+        drag_us=drag(spans) if told else {},
     )
 
 
@@ -161,10 +166,10 @@ def _row(timeline: Timeline, piece: _Piece, amounts: dict[str, int], uncertain: 
 def _hidden_download(timeline: Timeline, pieces: Sequence[_Piece]) -> list[PhaseRow]:
     """Return the row of a download whose length is reported (or unknown) but whose place is not observed."""
     names = {piece.name for piece in pieces}
-    window = next((p for p in pieces if p.joint and "pull" in p.name.split("+")), None)
-    if window is None or "download" in names or "download" in window.name.split("+"):
-        return []
+    window = next(p for p in pieces if "pull" in p.name.split("+"))
     found = _download(timeline)
+    if "download" in names or "download" in window.name.split("+") or (found is None and not window.joint):
+        return []
     widest = timeline.length(window.opens, window.closes)
     assert widest is not None
     return [

@@ -77,9 +77,18 @@ def _missing(inputs: RunInputs) -> list[Finding]:
 
 def _collector(inputs: RunInputs) -> list[Finding]:
     """Tell when the collector was absent, or stopped before the load did."""
+    state = (inputs.manifest.collector or {}).get("state")
+    if state == "died":
+        why = (inputs.manifest.collector or {}).get("detail") or "no reason known"
+        text = f"the collector died ({why}); the replay went on"
+        return [_finding("collector-died", "error", text), *_silence(inputs)]
+    return _silence(inputs)
+
+
+def _silence(inputs: RunInputs) -> list[Finding]:
     beats = inputs.samples.filter((pl.col("source") == "collector") & (pl.col("metric") == "heartbeat"))
     at = beats["received"].dt.epoch("us")
-    wanted = bool(inputs.manifest.scenario.get("collect")) or inputs.manifest.collector is not None
+    wanted = bool(inputs.manifest.scenario.get("collect"))
     if at.is_empty():
         if inputs.observations.is_empty():
             text = "no sign of a collector" + (

@@ -56,6 +56,9 @@ clocks agree within 100 ms; instances are disciplined within 500 ms; Kubernetes 
 FIRST_LINE_LAG_US: Final = 2 * US_PER_S
 """Assumed longest time between the start of a container's process and the first line in its log."""
 
+STATED_SLACK_US: Final = 100 * US_PER_MS
+"""Assumed rounding of a stated length that comes without a resolution."""
+
 RANKS: Final = {"instant": 1, "bracket": 2, "reported": 3, "template": 4, "polled": 5, "derived": 6, "prior": 7}
 
 
@@ -161,7 +164,7 @@ def evidence_of(sighting: Sighting, clock: EndpointClock, offset_us: int = 0) ->
 def _reported(sighting: Sighting, named: dict[str, str]) -> Evidence:
     assert sighting.duration_us is not None
     assert sighting.anchor is not None
-    slack = sighting.resolution_us or 0
+    slack = sighting.resolution_us if sighting.resolution_us is not None else STATED_SLACK_US
     return Evidence(
         rank=RANKS["reported"],
         anchor=sighting.anchor,

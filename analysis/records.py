@@ -49,6 +49,7 @@ class Onset(msgspec.Struct, frozen=True, kw_only=True):
     hi_us: int
     rate_before: float
     rate_after: float
+    evident_after_us: int | None = None
     how: Literal["change-point", "load-start"]
 
 

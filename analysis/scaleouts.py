@@ -12,6 +12,8 @@ from traces.units import US_PER_S
 
 _SHARED_ANCHORS: Final = ("breach", "alarm", "decision")
 _COUNT_SOURCE: Final = "sagemaker:describe-endpoint"
+DID_NOT_SCALE: Final = frozenset({"Failed", "Unfulfilled", "Overridden"})
+"""Ends of an activity after which the count stays what it was; a retry is the next step of the same scale-out."""
 _SLACK_US: Final = US_PER_S
 """How far apart two sources may date the same decision before they are taken for two."""
 
@@ -24,6 +26,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     units_before: int | None
     desired: int | None
     done: Sighting | None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the platform says that it brought nothing."""
+        return self.decision.detail.get("status_code") in DID_NOT_SCALE
 
     @property
     def at_us(self) -> int:
@@ -77,7 +84,8 @@ def find_steps(seen: Sequence[Sighting], units_at_start: int | None, since_us: i
             steps.append(
                 Step(decision=sighting, scaling_id=sighting.scaling_id, units_before=before, desired=desired, done=done)
             )
-        current = desired if desired is not None else current
+        if desired is not None and not (steps and steps[-1].decision is sighting and steps[-1].failed):
+            current = desired
     return steps
 
 
@@ -97,17 +105,28 @@ def _near(status: Sighting, count: Sighting) -> bool:
     return (count.lo_us or 0) - 30 * US_PER_S <= at <= (count.hi_us or 0) + _SLACK_US
 
 
-def group_steps(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
+def group_steps(steps: Sequence[Step], seen: Sequence[Sighting]) -> list[tuple[Step, ...]]:
     """Return steps grouped into scale-outs: a step taken before the one before it was fulfilled belongs to it."""
     groups: list[list[Step]] = []
     for step in steps:
-        last = groups[-1][-1] if groups else None
-        open_still = last is not None and last.done is not None and (last.done.hi_us or 0) > step.at_us
-        if groups and open_still:
+        if groups and not _fulfilled(groups[-1][-1], step.at_us, seen):
             groups[-1].append(step)
         else:
             groups.append([step])
     return [tuple(group) for group in groups]
+
+
+def _fulfilled(step: Step, by_us: int, seen: Sequence[Sighting]) -> bool:
+    """Tell whether a step's capacity was there by an instant: its activity had ended, or the count had risen to it."""
+    if step.done is not None:
+        return (step.done.hi_us or 0) <= by_us
+    counts = (s for s in seen if s.source == _COUNT_SOURCE and s.anchor == "in_service")
+    return any(
+        (rise := count_rise(s)) is not None
+        and (step.desired is None or rise[1] >= step.desired)
+        and step.at_us < (s.hi_us or 0) <= by_us
+        for s in counts
+    )
 
 
 def gather(groups: Sequence[tuple[Step, ...]], seen: Sequence[Sighting]) -> list[ScaleOutEvidence]:
@@ -118,16 +137,17 @@ def gather(groups: Sequence[tuple[Step, ...]], seen: Sequence[Sighting]) -> list
         previous = groups[i - 1][0].at_us if i else None
         following = groups[i + 1][0].at_us if i + 1 < len(groups) else None
         own = [s for s in seen if _belongs(s, begin, following)]
-        by_unit: dict[str, list[Sighting]] = {}
-        for s in own:
-            if s.unit_id is not None and s.anchor is not None:
-                by_unit.setdefault(s.unit_id, []).append(s)
-        new = {unit: tuple(rows) for unit, rows in sorted(by_unit.items()) if _is_new(unit, seen, begin)}
+        by_unit = {
+            unit: tuple(rows)
+            for unit, rows in sorted(_by_unit(seen).items())
+            if all((at := _at(s)) is None or at >= begin - _SLACK_US for s in rows)
+            and any(_belongs(s, begin, following) for s in rows)
+        }
         result.append(
             ScaleOutEvidence(
                 steps=group,
                 shared=(*_alarm(group[0], seen, previous), *_decisions(group, seen, following)),
-                by_unit=new,
+                by_unit=by_unit,
                 unlabelled=tuple(
                     s
                     for s in own
@@ -147,9 +167,28 @@ def _belongs(s: Sighting, begin: int, following: int | None) -> bool:
     return at is not None and at > begin - _SLACK_US and (following is None or at <= following)
 
 
-def _is_new(unit: str, seen: Sequence[Sighting], begin: int) -> bool:
-    """Tell whether nothing was seen of a unit before the decision."""
-    return all((_at(s) or begin) >= begin - _SLACK_US for s in seen if s.unit_id == unit and s.anchor is not None)
+def _by_unit(seen: Sequence[Sighting]) -> dict[str, list[Sighting]]:
+    """Return what was seen of each unit. A unit belongs, whole, to the scale-out during which it first appeared."""
+    found: dict[str, list[Sighting]] = {}
+    for s in seen:
+        if s.unit_id is not None and s.anchor is not None:
+            found.setdefault(s.unit_id, []).append(s)
+    return {unit: _one_line_each(rows) for unit, rows in found.items()}
+
+
+def _one_line_each(rows: list[Sighting]) -> list[Sighting]:
+    """Return sightings with one log line per anchor: the first that begins something, the last that ends it.
+
+    An engine and the server around it may each print when they are ready; what counts is that all are.
+    """
+    lines: dict[str, list[Sighting]] = {}
+    for s in rows:
+        if s.source == "logs:pattern" and s.anchor is not None:
+            lines.setdefault(s.anchor, []).append(s)
+    picked = [
+        (min if anchor.endswith("_started") else max)(group, key=Sighting.sort_key) for anchor, group in lines.items()
+    ]
+    return [s for s in rows if s.source != "logs:pattern"] + picked
 
 
 def _alarm(first: Step, seen: Sequence[Sighting], previous_us: int | None) -> list[Sighting]:

@@ -29,7 +29,7 @@ def timelines_of(context: Context, evidence: ScaleOutEvidence, onset: Onset | No
         error = round(context.inputs.clock.error_us * context.inputs.manifest.time_scale)
         shared.append(
             Evidence(
-                rank=RANKS["derived"], anchor="onset", source="offered load", native_id="change-point", method="derived",
+                rank=RANKS["derived"], anchor="onset", source="offered load", native_id="onset", method="derived",
                 lo_us=onset.lo_us - error, hi_us=onset.hi_us + error, at_us=onset.at_us,
             )
         )  # fmt: skip
@@ -68,9 +68,12 @@ def _step_evidence(context: Context, evidence: ScaleOutEvidence, rank: int, *, n
     before, steps = evidence.units_before, evidence.steps
     step = steps[-1]
     if before is not None and named:
-        step = next((s for s in steps if s.desired is not None and before + rank < s.desired), steps[-1])
-    rows = [*_evidence(context, step.decision)]
-    rows += [msgspec.structs.replace(e, anchor=FIRST_DECISION) for e in _evidence(context, steps[0].decision)]
+        step = next(
+            (s for s in steps if s.desired is not None and before + rank < s.desired and not s.failed), steps[-1]
+        )
+    # A scale-out is what its decisions say, so nothing can rule them out: they go in first.
+    rows = [msgspec.structs.replace(e, rank=0) for e in _evidence(context, step.decision)]
+    rows += [msgspec.structs.replace(e, rank=0, anchor=FIRST_DECISION) for e in _evidence(context, steps[0].decision)]
     if step.done is not None:
         rows += _evidence(context, step.done)
     for sighting in evidence.counts:

@@ -15,6 +15,7 @@ from traces.units import US_PER_S
 
 Spec = dict[str, Any]
 _GREY: Final = "#8a8a8a"
+_INK: Final = "currentColor"
 _TIME: Final = "time, s from the rise of demand"
 
 
@@ -75,7 +76,7 @@ def _marks(analysis: RunAnalysis, zero: int) -> list[alt.Chart]:
     if not rows:
         return []
     for i, row in enumerate(sorted(rows, key=lambda r: float(str(r["t"])))):
-        row["y"] = 8 + 13 * (i % 4)
+        row["y"] = -46 + 13 * (i % 4)
     base = alt.Chart(_data(rows)).encode(x=_x("t", _TIME))
     rule = base.mark_rule(color=_GREY, strokeDash=[3, 3]).encode(tooltip=["what:N", "t:Q"])
     label = base.mark_text(align="left", dx=4, fontSize=11).encode(text="what:N", y=alt.Y("y:Q", scale=None, axis=None))
@@ -92,12 +93,11 @@ def waterfall(found: ScaleOutResult) -> Spec | None:
         for row in [top, *(p for p in found.phases if p.parent == top.phase)]:
             name = row.phase if row.parent is None else f"· {row.phase}"
             order.append(name)
+            shade = row.phase if row.parent is None else top.phase
             if row.start_us is None or row.end_us is None:
                 window = windows[0] if windows and row.parent is None else top
                 if row.duration_us is not None and window.start_us is not None and window.end_us is not None:
-                    hidden.append(
-                        _hidden(name, row.duration_us, window.start_us - zero, window.end_us - zero, row.phase)
-                    )
+                    hidden.append(_hidden(name, row.duration_us, window.start_us - zero, window.end_us - zero, shade))
                 continue
             start, end = (row.start_us - zero) / US_PER_S, (row.end_us - zero) / US_PER_S
             placed.append(
@@ -108,7 +108,7 @@ def waterfall(found: ScaleOutResult) -> Spec | None:
                     "critical": row.critical_us / US_PER_S,
                     "length": end - start,
                     "method": row.method,
-                    "colour": palette.colour(row.phase if row.parent is None else top.phase),
+                    "colour": palette.colour(shade),
                     "opacity": 0.9 if row.parent is None else 0.45,
                 }
             )
@@ -116,7 +116,7 @@ def waterfall(found: ScaleOutResult) -> Spec | None:
                 whiskers.append({"phase": name, "lo": start + row.lo_us / US_PER_S, "hi": start + row.hi_us / US_PER_S})
     if not placed:
         return None
-    y = alt.Y("phase:N", sort=order, title=None, axis=alt.Axis(labelLimit=240))
+    y = alt.Y("phase:N", sort=order, title=None, axis=alt.Axis(labelLimit=330))
     bars = (
         alt.Chart(_data(placed))
         .mark_bar(height=14, cornerRadius=2)
@@ -132,9 +132,9 @@ def waterfall(found: ScaleOutResult) -> Spec | None:
     layers: list[Any] = [bars]
     if whiskers:
         base = alt.Chart(_data(whiskers)).encode(y=y)
-        layers.append(base.mark_rule(color=_GREY, strokeWidth=2).encode(x=_x("lo", _TIME), x2="hi:Q"))
-        for side in ("lo", "hi"):
-            layers.append(base.mark_tick(color=_GREY, thickness=2, size=12).encode(x=_x(side, _TIME)))
+        layers.append(base.mark_rule(color=_INK, strokeWidth=1.5).encode(x=_x("lo", _TIME), x2="hi:Q"))
+        ends = base.mark_tick(color=_INK, thickness=1.5, size=10)
+        layers += [ends.encode(x=_x(side, _TIME)) for side in ("lo", "hi")]
     if hidden:
         base = alt.Chart(_data(hidden)).encode(y=y)
         layers.append(
@@ -184,7 +184,7 @@ def latency_chart(analysis: RunAnalysis) -> Spec | None:
                 "s:Q",
                 title="time to first token, s (log)",
                 scale=alt.Scale(type="log", nice=True),
-                axis=alt.Axis(tickCount=5, format="~g"),
+                axis=alt.Axis(values=[0.001, 0.01, 0.1, 1, 10, 100, 1000], format="~g"),
             ),
             color=alt.Color(
                 "measured:N",
@@ -193,6 +193,10 @@ def latency_chart(analysis: RunAnalysis) -> Spec | None:
             ),
             strokeDash=alt.StrokeDash(
                 "quantile:N", title=None, scale=alt.Scale(domain=["p50", "p95"], range=[[1, 0], [5, 3]])
+            ),
+            # From due lies under from sent: where a client is on time the two are one line with a rim.
+            size=alt.Size(
+                "measured:N", legend=None, scale=alt.Scale(domain=["from due", "from sent"], range=[4.5, 1.6])
             ),
             tooltip=["measured:N", "quantile:N", "t:Q", "s:Q"],
         )

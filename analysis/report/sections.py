@@ -65,7 +65,8 @@ def _pair(pair: Pair, charts: Charts, key: str) -> list[Any]:
         )
     if pair.pull is not None:
         p = pair.pull
-        told = f"from the pair; bounds [{span_text(p.before_lo_us, p.before_hi_us)}] and [{span_text(p.after_lo_us, p.after_hi_us)}]"
+        bounded = [span_text(p.before_lo_us, p.before_hi_us), span_text(p.after_lo_us, p.after_hi_us)]
+        told = f"from the pair; bounds [{bounded[0]}] and [{bounded[1]}]"
         rows.append(("image pull", seconds_text(p.before_us), seconds_text(p.after_us), told))
     if pair.download_before is not None and pair.download_after is not None:
         rows.append(
@@ -182,7 +183,22 @@ def _scale_out(found: ScaleOutResult, charts: Charts, key: str) -> list[Any]:
         )
         head = ("phase", "critical, s", "critical bounds, s", "own length, s", "bounds, s", "known how")
         parts.append(table(head, rows, numeric=(1, 2, 3, 4)))
-    return parts
+    return [*parts, *_units(found)]
+
+
+def _units(found: ScaleOutResult) -> list[Any]:
+    """Return a table of the new units; the one whose path is shown is marked."""
+    if len(found.units) < 2:
+        return []
+    rows = []
+    for unit in found.units:
+        name = element("code", unit.unit_id or "unnamed")
+        mark = " ← its path is shown" if unit.unit_id == found.marginal_unit else ""
+        lengths = (unit.window, unit.download, unit.startup)
+        cells = ("–" if x is None else f"{seconds_text(x.at_us)} [{span_text(x.lo_us, x.hi_us)}]" for x in lengths)
+        rows.append((element("span", name, mark), *cells))
+    head = ("new unit", "decision → container, s", "download, s", "decision → in service, s")
+    return [element("h3", "New units"), table(head, rows, numeric=(1, 2, 3))]
 
 
 def _count(units: int | None) -> str:

@@ -16,7 +16,7 @@ p{margin:6px 0;max-width:80ch}.soft,.emulated{color:var(--soft)}.brand{color:var
 .badge{margin-left:10px;padding:2px 8px;border-radius:4px;background:#D55E00;color:#fff;font-weight:700;font-size:12px;letter-spacing:.06em}
 section{border-top:1px solid var(--line);margin-top:26px}
 .card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px 16px;margin:10px 0}
-.chart{width:100%;min-height:60px;margin:6px 0}
+.chart{color:var(--ink);width:100%;min-height:60px;margin:6px 0}
 .chart svg{max-width:100%}.chart svg text{fill:var(--ink)!important}
 .scroll{overflow-x:auto}table{border-collapse:collapse;margin:8px 0;font-size:14px}
 th,td{text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid var(--line);vertical-align:top}th{color:var(--soft);font-weight:600}

@@ -86,8 +86,9 @@ def _scale_out(found: ScaleOutResult, colour: bool) -> list[str]:
 
 
 def _phase_line(row: PhaseRow, begin: int, total: int, colour: bool, indent: str = "") -> str:
-    name = f"{indent}{row.phase}"
-    name = name if len(name) <= 21 else name[:20] + "…"
+    name, above = f"{indent}{row.phase}", ""
+    if len(name) > 21:
+        above, name = f"  {name}\n", f"{indent}  \u21b3"
     if row.lo_us is not None and row.hi_us is not None:
         own = f"[{span_text(row.lo_us, row.hi_us)}]"
         own = own if row.duration_us is not None else f"? {own}"
@@ -100,7 +101,7 @@ def _phase_line(row: PhaseRow, begin: int, total: int, colour: bool, indent: str
         bar = " " * left + _coloured(("░" if indent else "█") * width, row.phase, colour)
     elif row.duration_us:
         bar = "(place not observed)"
-    return f"  {name:<21}{row.critical_us / US_PER_S:>10.1f} {own:>19}  {bar}".rstrip()
+    return above + f"  {name:<21}{row.critical_us / US_PER_S:>10.1f} {own:>19}  {bar}".rstrip()
 
 
 def _coloured(text: str, phase: str, colour: bool) -> str:

@@ -70,6 +70,8 @@ def words_for(phase: str) -> str:
     """
     if phase.startswith("wait:"):
         return f"waiting before {phase.removeprefix('wait:')}"
+    if phase.count("+") > 1:
+        return f"from {phase.partition('+')[0]} to {phase.rpartition('+')[2]}, not told apart"
     return _PHASE_WORDS.get(phase, f"in {phase.replace('+', ' + ')}")
 
 

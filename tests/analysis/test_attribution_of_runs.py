@@ -1,4 +1,4 @@
-"""Whole runs from a known truth: what is attributed must hold the truth, sum exactly, and never claim what is hidden."""
+"""Whole runs from a known truth: results hold the truth, sum exactly, and never claim what is hidden."""
 
 from __future__ import annotations
 
@@ -278,3 +278,96 @@ def test_load_high_from_the_start_begins_at_its_first_request(tmp_path):
     assert onset.how == "load-start"
     assert onset.at_us - EPOCH < 1 * S
     assert_sums(analysis)
+
+
+def more_steps(case, extra):
+    """A second activity, taken while the first is under way, that brings the last unit."""
+    from run_builder import observation
+
+    rows = []
+    before, total = case.units_before, case.units_before + len(case.units)
+    ends = sorted(case.times(u)["in_service"] for u in case.units)
+    plan = [("act-1", case.decision_s, total - 1, ends[-2]), ("act-2", case.decision_s + extra, total, ends[-1])]
+    for name, decided, desired, end in plan:
+        detail = {
+            "desired": desired,
+            "cause": "monitor alarm TargetTracking-demo-AlarmHigh",
+            "status_code": "Successful",
+        }
+        source = "application-autoscaling:activity"
+        rows.append(observation(case, source, "decision", decided, decided, "event", "service", f"{name}:decision",
+                                scaling_id=name, detail=detail))  # fmt: skip
+        rows.append(observation(case, source, "in_service", decided, end + 0.5, "event", "service",
+                                f"{name}:in_service", scaling_id=name, detail=detail))  # fmt: skip
+    assert before < total
+    return rows
+
+
+def test_a_second_step_before_the_first_is_done_is_staging(tmp_path, monkeypatch):
+    import run_builder
+
+    units = [Unit("i-1"), Unit("i-2", provisioning_s=180.0)]
+    case = Case(units=units, end_s=1000.0)
+    whole = run_builder.observations_of
+
+    def in_two_steps(case):
+        others = [r for r in whole(case) if r["source"] != "application-autoscaling:activity"]
+        return others + more_steps(case, 60.0)
+
+    monkeypatch.setattr(run_builder, "observations_of", in_two_steps)
+    analysis = analyse_run(build(tmp_path / "run", case))
+    assert_sums(analysis)
+    assert len(analysis.scale_outs) == 1
+    rows = rows_of(analysis)
+    assert analysis.scale_outs[0].marginal_unit == "i-2"
+    assert rows["staging"].critical_us == 60 * S
+    assert rows["provisioning+pull"].duration_us == pytest.approx((180 - 60 + 333) * S, abs=S)
+
+
+def test_a_failed_activity_is_told_and_its_retry_goes_on_in_the_same_scale_out(tmp_path, monkeypatch):
+    import run_builder
+
+    whole = run_builder.observations_of
+
+    def with_failure(case):
+        detail = {"desired": 3, "status_code": "Failed", "status_message": "no capacity of that type"}
+        source = "application-autoscaling:activity"
+        failed = [
+            run_builder.observation(case, source, anchor, at, at, "event", "service", f"act-0:{suffix}",
+                                    scaling_id="act-0", detail=detail)
+            for anchor, suffix, at in (("decision", "decision", 168.0), (None, "not-scaled", 168.0))
+        ]  # fmt: skip
+        return failed + whole(case)
+
+    monkeypatch.setattr(run_builder, "observations_of", with_failure)
+    analysis = analyse_run(build(tmp_path / "run", Case(counts=False)))
+    assert_sums(analysis)
+    assert len(analysis.scale_outs) == 1
+    assert rows_of(analysis)["staging"].critical_us == 2_400_000
+    assert any("no capacity of that type" in f.text for f in analysis.findings)
+
+
+def test_scale_in_and_old_activities_are_no_scale_outs(tmp_path, monkeypatch):
+    import run_builder
+
+    whole = run_builder.observations_of
+
+    def with_others(case):
+        source = "application-autoscaling:activity"
+        others = [("act-old", -4000.0, 2, 1), ("act-in", 890.0, 1, 3)]
+        return whole(case) + [
+            run_builder.observation(case, source, "decision", at, at, "event", "service", f"{name}:decision",
+                                    scaling_id=name, detail={"desired": desired})
+            for name, at, desired, _ in others
+        ]  # fmt: skip
+
+    monkeypatch.setattr(run_builder, "observations_of", with_others)
+    analysis = analyse_run(build(tmp_path / "run", Case()))
+    assert [s.scaling_id for s in analysis.scale_outs] == ["act-1"]
+
+
+def test_alarm_stamped_after_its_decision_is_reported_and_left_out(tmp_path):
+    analysis = analyse_run(build(tmp_path / "run", Case(alarm_s=170.9)))
+    assert_sums(analysis)
+    assert "contradiction" in codes(analysis)
+    assert analysis.scale_outs[0].startup_us == 525_500_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from analysis.counterfactual import Split, shapley_range, telescope
@@ -110,23 +110,44 @@ def test_walk_sums_exactly_is_non_negative_and_shifts_with_time(graph, shift):
     assert sum(ledger(spans, begin, end).values()) == end - begin
 
 
-@given(span_graphs(), st.integers(0, 30), st.integers(0, 5))
-def test_splitting_a_span_in_series_moves_no_time(graph, cut, which):
-    spans, begin, end = graph
-    if which >= len(spans):
-        return
-    whole = spans[which]
-    at = min(whole.start + cut, whole.end)
+@st.composite
+def causal_graphs(draw):
+    """Spans that begin after all they wait for; no two end together, so that no tie decides."""
+    spans, ends = [], {}
+    for i in range(draw(st.integers(1, 6))):
+        after = tuple(f"s{j}" for j in range(i) if draw(st.booleans()))
+        start = max((ends[name] for name in after), default=0) + 7 * draw(st.integers(0, 3))
+        end = start + 7 * draw(st.integers(2, 9)) + i
+        spans.append(Span(name=f"s{i}", start=start, end=end, after=after))
+        ends[f"s{i}"] = end
+    assume(len(set(ends.values())) == len(ends))
+    return spans
+
+
+@given(causal_graphs(), st.integers(1, 13), st.integers(0, 5))
+def test_splitting_a_span_in_series_moves_no_time(spans, cut, which):
+    whole = spans[which % len(spans)]
+    at, end = whole.start + cut, max(span.end for span in spans)
     first = Span(name=f"{whole.name}'", start=whole.start, end=at, after=whole.after)
     second = Span(name=whole.name, start=at, end=whole.end, after=(first.name,))
-    before = walk(spans, begin, end).amounts()
-    after = walk([*spans[:which], first, second, *spans[which + 1 :]], begin, end).amounts()
+    split = [span for span in spans if span is not whole] + [first, second]
+    before = walk(spans, 0, end).amounts()
+    after = walk(split, 0, end).amounts()
     for half, name in ((first.name, whole.name), (f"wait:{first.name}", f"wait:{whole.name}")):
         if half in after:
             after[name] = after.get(name, 0) + after.pop(half)
-    # A cursor exactly on the cut can fall on either side of it; nothing but the two halves may change.
-    if whole.start < whole.end and at not in {whole.start, whole.end}:
-        assert after == before
+    assert after == before
+
+
+@given(causal_graphs(), st.integers(1, 50), st.integers(0, 5))
+def test_lengthening_the_last_span_lengthens_the_total_by_as_much(spans, more, which):
+    last = max(spans, key=lambda span: span.end)
+    longer = [
+        span if span is not last else Span(name=last.name, start=last.start, end=last.end + more, after=last.after)
+        for span in spans
+    ]
+    before, after = walk(spans, 0, last.end).amounts(), walk(longer, 0, last.end + more).amounts()
+    assert after == before | {last.name: before.get(last.name, 0) + more}
 
 
 def ic1(b=(20, 40), c=(25, 30)):
