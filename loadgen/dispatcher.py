@@ -16,6 +16,7 @@ import gevent.pool
 from loadgen.histogram import Histogram
 from loadgen.lookahead import LookAhead, Prepared
 from loadgen.sender import CancelledError
+from loadgen.timer import make_timer
 
 _YIELD_EVERY = 8
 _WARM_US = 500_000
@@ -48,6 +49,7 @@ class Dispatcher:
         self._slots = gevent.lock.Semaphore(max_in_flight) if max_in_flight else None
         self._give_up_us = give_up_us
         self._stopped = gevent.event.Event()
+        self._timer = make_timer()
         self.group = gevent.pool.Group()
         self.started = 0
         self.stop_reason: str | None = None
@@ -71,12 +73,14 @@ class Dispatcher:
         finally:
             warmer.kill()
             self._lookahead.stop()
+            self._timer.close()
 
     def stop(self, reason: str) -> None:
         """Send no more requests; those in flight go on. The first reason holds."""
         if self.stop_reason is None:
             self.stop_reason = reason
         self._stopped.set()
+        self._timer.wake()
 
     def drain(self, timeout_s: float, cut_short: gevent.event.Event) -> None:
         """Wait for the requests in flight, at most so long, or until `cut_short` is set."""
@@ -99,8 +103,9 @@ class Dispatcher:
     def _wait_until(self, due_us: int) -> bool:
         """Wait for a due instant; tells whether to go on. Timers may fire early by a fraction, hence the loop."""
         while (left_us := due_us - self._elapsed_us()) > 0:
-            if self._stopped.wait(left_us / 1e6):
+            if self._stopped.is_set():
                 return False
+            self._timer.wait(left_us)
         return not self._stopped.is_set()
 
     def _wait_for_slot(self) -> bool:

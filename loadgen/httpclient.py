@@ -35,7 +35,7 @@ from geventhttpclient.response import HTTPParseError, HTTPResponse
 
 _RECV_BYTES = 16 * 1024
 _STALE_S = 1.0
-_WRITABLE = 2
+_READABLE, _WRITABLE = 1, 2
 _PEER_CLOSED = getattr(select, "POLLRDHUP", 0) | 0x0008 | 0x0010  # plus POLLERR and POLLHUP, by their fixed values
 
 
@@ -208,13 +208,14 @@ class HttpClient:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             code = raw.connect_ex(sockaddr)
             if code == errno.EINPROGRESS:
-                _wait_writable(raw.fileno())
+                _wait_for(raw.fileno(), _WRITABLE)
                 code = raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
                 raise ConnectFailedError(_connect_kind(code), os.strerror(code))
+            if self._context is None:
+                return _PlainSocket(raw)
             sock = gevent.socket.socket(family, socket.SOCK_STREAM, 0, fileno=raw.detach())
-            if self._context is not None:
-                sock = self._context.wrap_socket(sock, server_hostname=self._address.host)
+            return self._context.wrap_socket(sock, server_hostname=self._address.host)
         except ssl.SSLCertVerificationError as error:
             sock.close()
             raise ConnectFailedError("tls_verification", error.verify_message) from None
@@ -226,7 +227,6 @@ class HttpClient:
             raise
         finally:
             limit.close()
-        return sock
 
     def _converse(
         self, sock: Any, wire: bytes, stamps: Stamps, open_decoder: Callable[[int, HTTPResponse], Decoder]
@@ -281,9 +281,47 @@ class HttpClient:
         return CutError(_cut_kind(parser), "closed by the server", unread=_unacknowledged_bytes(sock) > 0)
 
 
-def _wait_writable(fileno: int) -> None:
+class _PlainSocket:
+    """A socket without TLS that waits before it reads.
+
+    gevent's own reads first and waits when that fails: on a stream, where nearly every read has to wait, the failed
+    call and its exception cost as much as everything else done for a chunk.
+    """
+
+    __slots__ = ("_hub", "_readable", "_sock")
+
+    def __init__(self, sock: _socket.socket) -> None:
+        self._sock = sock
+        self._hub = gevent.get_hub()
+        self._readable = self._hub.loop.io(sock.fileno(), _READABLE)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def recv(self, limit: int) -> bytes:
+        while True:
+            self._hub.wait(self._readable)
+            try:
+                return self._sock.recv(limit)
+            except BlockingIOError:
+                continue
+
+    def sendall(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[self._sock.send(left) :]
+            except BlockingIOError:
+                _wait_for(self._sock.fileno(), _WRITABLE)
+
+    def close(self) -> None:
+        self._readable.close()
+        self._sock.close()
+
+
+def _wait_for(fileno: int, events: int) -> None:
     hub = gevent.get_hub()
-    watcher = hub.loop.io(fileno, _WRITABLE)
+    watcher = hub.loop.io(fileno, events)
     try:
         hub.wait(watcher)
     finally:
