@@ -9,9 +9,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.loadgen.collect.fake_aws import ENDPOINT, FakeAws, Server
+from loadgen.scenario import CollectSection
+from tests.loadgen.collect.fake_aws import ENDPOINT, Server
+from traces.clock import ClientClock
 from traces.run import Manifest, RunDir
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -64,20 +67,40 @@ def attach_until_ready(run: RunDir) -> subprocess.Popen[str]:
     return process
 
 
+def collected(run: RunDir, meanwhile: Callable[[int], bool], pause_s: float) -> list[str]:
+    """Collect in this process until `meanwhile(step)`, called every `pause_s`, says no; returns what was said."""
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        asyncio.run(_collect(run, meanwhile, pause_s, said))
+    return said
+
+
+async def _collect(run: RunDir, meanwhile: Callable[[int], bool], pause_s: float, said: list[str]) -> None:
+    from loadgen.collect.session import Ending, collect_into
+
+    manifest = run.manifest()
+    section = msgspec.convert(manifest.scenario["collect"], CollectSection)
+    ending, ready = Ending(asyncio.Event(), asyncio.Event()), asyncio.Event()
+    collection = asyncio.create_task(
+        collect_into(
+            run, section, ClientClock(), manifest.clock, ending, flush_s=manifest.flush_s, say=said.append, on_ready=ready.set
+        )
+    )
+    await asyncio.wait_for(ready.wait(), 30)
+    step = 0
+    await asyncio.sleep(pause_s)
+    while meanwhile(step):
+        step += 1
+        await asyncio.sleep(pause_s)
+    ending.load_ended.set()
+    await asyncio.wait_for(collection, 60)
+
+
 def wait_until(holds: Callable[[], bool], what: str, patience_s: float = 20) -> None:
     deadline = time.monotonic() + patience_s
     while not holds():
         if time.monotonic() > deadline:
             pytest.fail(f"not within {patience_s} s: {what}")
         time.sleep(0.05)
-
-
-async def until(holds: Callable[[], bool], what: str, patience_s: float = 20) -> None:
-    deadline = time.monotonic() + patience_s
-    while not holds():
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {patience_s} s: {what}")
-        await asyncio.sleep(0.02)
-
-
-__all__ = ["FakeAws", "Server", "attach_until_ready", "make_run", "start", "until", "wait_until"]
