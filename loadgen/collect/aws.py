@@ -113,15 +113,21 @@ class Api:
         self.offsets.read(self.service, headers.get("date"), received_us)
         return Answer(data, sent_us, received_us)
 
-    async def pages(self, operation: str, next_key: str = "NextToken", **parameters: Any) -> AsyncIterator[Answer]:
-        """Yield the answers of a call that comes in pages; empty pages with a token are followed too."""
+    async def pages(
+        self, operation: str, following: str = "NextToken", asked: str | None = None, **parameters: Any
+    ) -> AsyncIterator[Answer]:
+        """Yield the answers of a call that comes in pages; empty pages with a token are followed too.
+
+        `following` names the next page's token in an answer, `asked` the same in a call where that differs.
+        """
+        asked = asked or following
         for _ in range(_PAGES_AT_MOST):
             answer = await self.call(operation, **parameters)
             yield answer
-            following = answer.data.get(next_key)
-            if not following or following == parameters.get(next_key):
+            position = answer.data.get(following)
+            if not position or position == parameters.get(asked):
                 return
-            parameters[next_key] = following
+            parameters[asked] = position
 
 
 def typed(error: Exception, call: str) -> SourceError:

@@ -82,7 +82,7 @@ class Logs:
         name = stream["logStreamName"]
         scope = {"logGroupName": self._group, "logStreamName": name, "startFromHead": True, "limit": 1}
         pages = 0
-        async for page in self._api.pages("get_log_events", "nextForwardToken", **scope):
+        async for page in self._api.pages("get_log_events", "nextForwardToken", "nextToken", **scope):
             events = page.data.get("events") or []
             if events:
                 first_us = int(events[0]["timestamp"]) * US_PER_MS

@@ -63,7 +63,7 @@ async def attach(run_dir: Path, *, say: Say, on_ready: Callable[[], None]) -> di
     section = _section_of(manifest, run_dir)
     ending = _ending()
     _watch_parent(ending.load_ended)
-    written, _ = await _collect(
+    written, _ = await collect_into(
         run, section, ClientClock(), manifest.clock, ending, flush_s=manifest.flush_s, say=say, on_ready=on_ready
     )
     return written
@@ -112,7 +112,7 @@ async def alone(
     # The tail follows a load; here there is none.
     section = msgspec.structs.replace(section, tail="0")
     try:
-        written, run = await _collect(
+        written, run = await collect_into(
             start_run, section, clock, endpoint_clock, ending, flush_s=manifest.flush_s, say=say, on_ready=lambda: None
         )
     finally:
@@ -126,7 +126,7 @@ async def alone(
     return run.path, written, ending.interrupted
 
 
-async def _collect(
+async def collect_into(
     run: RunDir | Callable[[], RunDir],
     section: CollectSection,
     clock: ClientClock,
@@ -137,7 +137,10 @@ async def _collect(
     say: Say,
     on_ready: Callable[[], None],
 ) -> tuple[dict[str, int], RunDir]:
-    """Check the platform, then collect. A run that does not exist yet is made only once the checks passed."""
+    """Check the platform, then collect; returns the rows written by table, and the run.
+
+    A run that does not exist yet is made only once the checks passed.
+    """
     platform = Platform(
         clock,
         endpoint_clock,

@@ -1,0 +1,82 @@
+"""The journal: nothing twice, nothing lost on a full disk, and it resumes where an earlier one ended."""
+
+from pathlib import Path
+
+import pytest
+
+from loadgen.collect import journal as journal_module
+from loadgen.collect.anchors import SAGEMAKER
+from loadgen.collect.base import Answer, Reading
+from loadgen.collect.journal import Journal
+from loadgen.collect.rows import observation, sample
+from traces.run import Manifest, RunDir
+from traces.schema import Gap, Observation, Sample
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    return RunDir.create(tmp_path / "run", Manifest(run_id="r"))
+
+
+def told(hi_us: int = 50, received_us: int = 2) -> dict:
+    return observation(SAGEMAKER["activity.start"], "r", "a:decision", Answer({}, 1, received_us), lo_us=1, hi_us=hi_us)
+
+
+def point(value: float) -> dict:
+    return sample("cloudwatch", "m", resource="r", start_us=10, period_us=10, value=value, received_us=99)
+
+
+def test_the_same_twice_is_written_once(run: RunDir) -> None:
+    journal = Journal(run)
+    for received in (2, 3, 4):
+        journal.take(Reading(observations=[told(received_us=received)], samples=[point(1.0)]))
+        journal.write(journal.cut())
+    assert run.scan("observations").collect().height == 1
+    assert run.scan("samples").collect().height == 1
+    assert journal.written == {"observations": 1, "samples": 1, "gaps": 0}
+
+
+def test_a_change_is_written_again(run: RunDir) -> None:
+    journal = Journal(run)
+    journal.take(Reading(observations=[told(50)], samples=[point(1.0)]))
+    journal.take(Reading(observations=[told(60)], samples=[point(2.0)]))
+    journal.write(journal.cut())
+    assert run.scan("observations").collect().height == 2
+    assert run.scan("samples").collect()["value"].to_list() == [1.0, 2.0]
+
+
+def test_a_second_collector_writes_nothing_again(run: RunDir) -> None:
+    for _ in range(2):
+        journal = Journal(run)
+        journal.take(Reading(observations=[told(50), told(60)], samples=[point(1.0), point(2.0)]))
+        journal.write(journal.cut())
+        run.compact("observations")
+    # The second round met the older content first, and then what holds: both are one change each.
+    resumed = Journal(run)
+    resumed.take(Reading(observations=[told(60)], samples=[point(2.0)]))
+    assert not any(resumed.cut().rows.values())
+
+
+def test_a_full_disk_loses_nothing(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(run)
+    journal.take(Reading(observations=[told()], samples=[point(1.0)], snapshots={"alarms": {"a": 1}}))
+    batch = journal.cut()
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_module.ShardWriter, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space")))
+        with pytest.raises(OSError, match="No space"):
+            journal.write(batch)
+    journal.restore(batch)
+    journal.take(Reading(snapshots={"alarms": {"a": 2}}))
+    journal.write(journal.cut())
+    assert run.scan("observations").collect().height == 1
+    assert run.scan("samples").collect().height == 1
+    assert run.snapshots() == {"alarms": {"a": 2}}
+
+
+def test_rows_fit_the_tables(run: RunDir) -> None:
+    journal = Journal(run)
+    journal.take(Reading(observations=[told()], samples=[point(1.0)]))
+    journal.write(journal.cut())
+    Observation.validate(run.scan("observations").collect())
+    Sample.validate(run.scan("samples").collect())
+    Gap.validate(run.scan("gaps").collect())

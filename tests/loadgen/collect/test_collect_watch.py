@@ -1,0 +1,119 @@
+"""One source under watch: gaps open and close, the pace slows and recovers, denial gives up."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from loadgen.collect.base import DeniedError, MalformedError, Reading, SourceUnreachableError, ThrottledError
+from loadgen.collect.journal import Journal
+from loadgen.collect.watch import Watch
+from traces.clock import ClientClock, EndpointClock
+from traces.run import Manifest, RunDir
+
+
+class Script:
+    """A source that does what it is told, poll by poll."""
+
+    name = "scripted"
+    period_us = 1_000_000
+
+    def __init__(self, *steps: Exception | Reading) -> None:
+        self.steps = list(steps)
+        self.polls = 0
+
+    async def poll(self, now_us: int) -> Reading:
+        self.polls += 1
+        step = self.steps.pop(0) if self.steps else Reading()
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+
+class World:
+    def __init__(self, path: Path) -> None:
+        self.run = RunDir.create(path, Manifest(run_id="r"))
+        self.journal = Journal(self.run)
+        self.said: list[str] = []
+
+    def watch(self, source: Script, time_scale: float = 1.0) -> Watch:
+        clock = EndpointClock(time_scale=time_scale)
+        return Watch(source, self.journal, ClientClock(), clock, say=self.said.append, random_source=random.Random(0))
+
+    def gaps(self) -> pl.DataFrame:
+        self.journal.write(self.journal.cut())
+        return self.run.scan("gaps").collect()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "run")
+
+
+async def _polls(watch: Watch, count: int) -> list[float]:
+    periods = []
+    for _ in range(count):
+        await watch.once()
+        periods.append(watch.cadence.period_s)
+    return periods
+
+
+def test_throttling_slows_down_and_leaves_one_gap(world: World) -> None:
+    watch = world.watch(Script(Reading(), ThrottledError("slow"), ThrottledError("slow"), Reading()))
+    assert asyncio.run(_polls(watch, 6)) == [1, 2, 4, 2, 1, 1]
+    gaps = world.gaps()
+    assert gaps["reason"].to_list() == ["throttled", "throttled"]
+    opened, closed = gaps.rows(named=True)
+    assert opened["end"] is None
+    assert (opened["source"], opened["start"]) == (closed["source"], closed["start"])
+    assert closed["start"] < closed["end"]
+    assert len(world.said) == 1
+
+
+def test_another_reason_is_another_gap(world: World) -> None:
+    watch = world.watch(Script(Reading(), ThrottledError("a"), SourceUnreachableError("b"), Reading()))
+    asyncio.run(_polls(watch, 4))
+    closed = world.gaps().filter(pl.col("end").is_not_null())
+    assert closed["reason"].to_list() == ["throttled", "unreachable"]
+    assert closed["end"][0] >= closed["start"][1]
+
+
+def test_denial_gives_up_with_one_line(world: World) -> None:
+    source = Script(DeniedError("not authorized"))
+    watch = world.watch(source)
+    asyncio.run(asyncio.wait_for(watch.run(asyncio.Event()), 5))
+    assert (watch.given_up, source.polls) == (True, 1)
+    gaps = world.gaps()
+    assert gaps["reason"].to_list() == ["denied"]
+    assert gaps["end"].to_list() == [None]
+    assert len(world.said) == 1
+    assert "not authorized" in world.said[0]
+
+
+def test_a_denied_part_does_not_give_up(world: World) -> None:
+    watch = world.watch(Script(Reading(failures=[DeniedError("model")])))
+    assert asyncio.run(_polls(watch, 2)) == [1, 1]
+    assert not watch.given_up
+    assert world.gaps()["reason"].to_list() == ["denied"]
+
+
+def test_anything_unexpected_is_a_gap_and_the_source_goes_on(world: World) -> None:
+    source = Script(ZeroDivisionError("oops"), KeyError("x"), Reading())
+    watch = world.watch(source)
+    asyncio.run(_polls(watch, 3))
+    assert source.polls == 3
+    assert set(world.gaps()["reason"]) == {"malformed"}
+
+
+def test_a_partial_reading_is_kept_and_its_failure_is_a_gap(world: World) -> None:
+    partial = Reading(snapshots={"alarms": {}}, failures=[MalformedError("cut at 500 series")])
+    asyncio.run(_polls(world.watch(Script(partial)), 1))
+    assert world.gaps()["detail"].to_list() == ["cut at 500 series"]
+    assert "alarms" in world.run.snapshots()
+
+
+def test_periods_are_endpoint_time(world: World) -> None:
+    assert world.watch(Script(), time_scale=20).cadence.period_s == pytest.approx(0.05)
+    assert world.watch(Script(), time_scale=10_000).cadence.period_s == pytest.approx(0.02)
