@@ -57,7 +57,9 @@ def _characters(message: Any) -> int:
     if isinstance(content, str):
         return len(content)
     if isinstance(content, list):
-        return sum(len(part["text"]) for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+        return sum(
+            len(part["text"]) for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
     return 0
 
 

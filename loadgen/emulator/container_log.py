@@ -48,7 +48,9 @@ def container_log(timeline: Timeline, config: EmulatorConfig) -> list[LogEvent]:
         ),
         _engine(compiled, "monitor.py:34", f"torch.compile takes {0.42 * warm_up_s:.2f} s in total"),
         _engine(
-            captured, "gpu_model_runner.py:4587", f"Graph capturing finished in {0.3 * warm_up_s:.0f} secs, took 0.58 GiB"
+            captured,
+            "gpu_model_runner.py:4587",
+            f"Graph capturing finished in {0.3 * warm_up_s:.0f} secs, took 0.58 GiB",
         ),
         _engine(
             initialised,

@@ -73,9 +73,7 @@ def completion_times(flows: Sequence[Flow], capacity: Mapping[str, float]) -> li
     return [end for end in ends if end is not None]
 
 
-def _level_when_full(
-    name: str, limit: float, flows: Sequence[Flow], rates: Sequence[float], rising: set[int]
-) -> float:
+def _level_when_full(name: str, limit: float, flows: Sequence[Flow], rates: Sequence[float], rising: set[int]) -> float:
     """Return the level at which a resource is full if only the rising flows grow."""
     growing = sum(flows[i].work.get(name, 0.0) * flows[i].weight for i in rising)
     settled = sum(flow.work.get(name, 0.0) * rates[i] for i, flow in enumerate(flows) if i not in rising)
