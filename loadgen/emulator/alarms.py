@@ -129,7 +129,8 @@ def _reason(rule: AlarmRule, newest_first: Sequence[Datapoint], *, breaching: bo
     negation = "" if breaching else "not "
     plural = len(newest_first) > 1
     subject = f"{len(newest_first)} datapoint{'s' if plural else ''} [{shown}]"
-    return f"Threshold Crossed: {subject} {'were' if plural else 'was'} {negation}{relation} than the threshold ({rule.threshold})."
+    verb = "were" if plural else "was"
+    return f"Threshold Crossed: {subject} {verb} {negation}{relation} than the threshold ({rule.threshold})."
 
 
 def _reason_data(rule: AlarmRule, newest_first: Sequence[Datapoint], now_us: int) -> dict[str, Any]:

@@ -27,12 +27,13 @@ ChangeCapacity = Callable[["Activity", int], None]
 
 
 class Activity(msgspec.Struct, kw_only=True):
-    """A scaling activity; `not_scaled` holds the reason's code when nothing was changed."""
+    """A scaling activity; `capacity` is the count before it, `not_scaled` why nothing was changed."""
 
     activity_id: str
     description: str
     cause: str
     started_us: int
+    capacity: int
     desired: int | None = None
     ended_us: int | None = None
     status: Literal["Pending", "InProgress", "Successful", "Failed"] = "Pending"
@@ -79,8 +80,8 @@ class Autoscaler:
             return
         activity.ended_us = now_us
         activity.status = "Successful"
-        activity.message = f"Successfully set desired instance count to {activity.desired}. Change successfully fulfilled by sagemaker."
-        scaled_out = "AlarmHigh" in activity.cause
+        activity.message = f"{_done(activity)} Change successfully fulfilled by sagemaker."
+        scaled_out = (activity.desired or 0) > activity.capacity
         cooldown = self._config.scale_out_cooldown_s if scaled_out else self._config.scale_in_cooldown_s
         self._cooldown_until_us = now_us + to_us(cooldown)
 
@@ -138,6 +139,7 @@ class Autoscaler:
             description=f"Setting desired instance count to {wanted}.",
             cause=self._cause(alarm),
             started_us=now_us,
+            capacity=self.desired,
             desired=wanted,
             alarm_us=alarm_us if alarm.rule.above else None,
             breach_us=min(breaches, default=None) if alarm.rule.above and alarm_us is not None else None,
@@ -149,10 +151,7 @@ class Autoscaler:
 
     def _accepted(self, activity: Activity) -> None:
         activity.status = "InProgress"
-        activity.message = (
-            f"Successfully set desired instance count to {activity.desired}. "
-            "Waiting for change to be fulfilled by sagemaker."
-        )
+        activity.message = f"{_done(activity)} Waiting for change to be fulfilled by sagemaker."
 
     def _decline(self, alarm: Alarm, code: str) -> None:
         """Note that nothing was scaled, unless the newest activity says just that already."""
@@ -165,6 +164,7 @@ class Autoscaler:
             started_us=self._agenda.now_us,
             status="Failed",
             not_scaled=code,
+            capacity=self.desired,
         )
         self.activities.append(activity)
 
@@ -186,3 +186,7 @@ class Autoscaler:
 
     def _uuid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+
+def _done(activity: Activity) -> str:
+    return f"Successfully set desired instance count to {activity.desired}."

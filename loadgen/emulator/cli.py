@@ -29,6 +29,7 @@ import click
 @click.option("--truth", type=click.Path(path_type=Path), help="Write what really happened to this Parquet file.")
 @click.option("--json", "as_json", is_flag=True, help="Say where it listens as one JSON object.")
 def emulate(
+    *,
     host: str,
     port: int,
     time_scale: float,
@@ -46,6 +47,7 @@ def emulate(
     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are set.
     """
     import asyncio
+    import os
 
     from msgspec.structs import replace
 
@@ -65,4 +67,16 @@ def emulate(
         text = f"emulated endpoint {config.endpoint_name} at {url}, {time_scale:g} times real time"
         click.echo(json.dumps(ready) if as_json else text)
 
-    asyncio.run(serve(config, time_scale=time_scale, seed=seed, host=host, port=port, truth=truth, listening=listening))
+    key, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
+    asyncio.run(
+        serve(
+            config,
+            time_scale=time_scale,
+            seed=seed,
+            host=host,
+            port=port,
+            truth=truth,
+            credentials=(key, secret) if key and secret else None,
+            listening=listening,
+        )
+    )

@@ -1,7 +1,8 @@
 """Frames of `application/vnd.amazon.eventstream`.
 
 A frame is: total length and header length (4 bytes each, big-endian), CRC-32 of those eight bytes, the headers,
-the payload, CRC-32 of all before. A string header is: name length (1 byte), name, type 7, value length (2 bytes), value.
+the payload, CRC-32 of all before. A string header is: name length (1 byte), name, type 7, value length (2 bytes),
+value.
 Source: the AWS event stream encoding as Smithy documents it.
 """
 

@@ -41,7 +41,7 @@ class TruthRow(msgspec.Struct, frozen=True, kw_only=True):
     anchor: str
     at_us: int
 
-    def as_row(self) -> dict[str, str | None | datetime]:
+    def as_row(self) -> dict[str, str | datetime | None]:
         """Return the row as `traces.schema.Truth` has it."""
         return {
             "scaling_id": self.scaling_id,
@@ -66,7 +66,11 @@ class Instance(msgspec.Struct, kw_only=True):
 
 
 class Fleet:
-    """All instances ever. `joined` and `leaving` are called as units enter and leave service, `settled` after a change."""
+    """All instances ever.
+
+    `joined` and `leaving` are called as units enter and leave service, `settled` when capacity has changed, `fulfilled`
+    when the scaler notices it.
+    """
 
     def __init__(
         self,

@@ -11,15 +11,18 @@ from aiohttp import web
 from loadgen.emulator.chat import BadRequestError, ChatAnswer, ChatRequest, parse_chat_request
 from loadgen.emulator.driver import Driver, Exchange
 from loadgen.emulator.eventstream import payload_parts, stream_exception
+from loadgen.emulator.platform import Gatekeeper
+from loadgen.emulator.signature import SignatureError
 
 UNIT_HEADER = "x-ramptrace-unit"
 
 
 class Inference:
-    """Handlers of requests for tokens. `is_broken` draws which streams fail half-way."""
+    """Handlers of requests for tokens. Which streams break half-way, if any do, is drawn from the seed."""
 
-    def __init__(self, driver: Driver, seed: int) -> None:
+    def __init__(self, driver: Driver, gatekeeper: Gatekeeper, seed: int) -> None:
         self._driver = driver
+        self._gatekeeper = gatekeeper
         self._config = driver.model.config
         self._random = random.Random(f"{seed}:broken-streams")
 
@@ -42,8 +45,7 @@ class Inference:
             response = web.StreamResponse(headers={**headers, "Cache-Control": "no-cache"})
             response.content_type = "text/event-stream"
             response.charset = "utf-8"
-            broken = answer.broken("500")
-            await self._stream(request, response, exchange, answer, bytes, broken)
+            await self._stream(request, response, exchange, answer=answer, encode=bytes, failure=answer.broken("500"))
             return response
         finally:
             self._driver.cancel(exchange)
@@ -62,6 +64,10 @@ class Inference:
         return web.json_response({"object": "list", "data": [card]})
 
     async def _invoke(self, request: web.Request, *, streaming: bool) -> web.StreamResponse:
+        try:
+            await self._gatekeeper.check(request, "sagemaker")
+        except SignatureError as error:
+            return _runtime_error(403, error.code, str(error))
         name = request.match_info["name"]
         if name != self._config.endpoint_name:
             return _runtime_error(400, "ValidationError", f"Endpoint {name} of account 123456789012 not found.")
@@ -87,7 +93,9 @@ class Inference:
             headers["X-Amzn-SageMaker-Content-Type"] = "text/event-stream"
             response = web.StreamResponse(headers=headers)
             response.content_type = "application/vnd.amazon.eventstream"
-            await self._stream(request, response, exchange, answer, payload_parts, self._exception())
+            await self._stream(
+                request, response, exchange, answer=answer, encode=payload_parts, failure=self._exception()
+            )
             return response
         finally:
             self._driver.cancel(exchange)
@@ -109,6 +117,7 @@ class Inference:
         request: web.Request,
         response: web.StreamResponse,
         exchange: Exchange,
+        *,
         answer: ChatAnswer,
         encode: Callable[[bytes], bytes],
         failure: bytes,

@@ -18,6 +18,7 @@ from loadgen.emulator.config import EmulatorConfig
 from loadgen.emulator.driver import Driver
 from loadgen.emulator.inference import Inference
 from loadgen.emulator.model import Model
+from loadgen.emulator.platform import Gatekeeper, Platform
 from traces.clock import to_datetime
 from traces.errors import BadInputError
 from traces.run import write_parquet
@@ -29,10 +30,12 @@ _LARGEST_BODY_BYTES = 64 * 1024 * 1024
 _SHUTDOWN_S = 0.5
 
 
-def build_app(driver: Driver, seed: int) -> web.Application:
-    """Return the application that serves a driver's model."""
+def build_app(driver: Driver, seed: int, credentials: tuple[str, str] | None) -> web.Application:
+    """Return the application that serves a driver's model; with credentials, calls to AWS's services must be signed."""
     app = web.Application(client_max_size=_LARGEST_BODY_BYTES)
-    inference = Inference(driver, seed)
+    gatekeeper = Gatekeeper(credentials)
+    inference = Inference(driver, gatekeeper, seed)
+    platform = Platform(driver, gatekeeper, seed)
 
     async def clock(_request: web.Request) -> web.Response:
         endpoint_us, client_us = driver.both_clocks_us()
@@ -57,6 +60,11 @@ def build_app(driver: Driver, seed: int) -> web.Application:
     app.router.add_post("/v1/chat/completions", inference.chat_completions)
     app.router.add_post("/endpoints/{name}/invocations", inference.invoke)
     app.router.add_post("/endpoints/{name}/invocations-response-stream", inference.invoke_with_response_stream)
+    app.router.add_post("/", platform.call)
+    app.router.add_post("/service/GraniteServiceVersion20100801/operation/{operation}", platform.call_cbor)
+    app.router.add_get("/api/v1/query", platform.query)
+    app.router.add_post("/api/v1/query", platform.query)
+    app.router.add_get("/api/v1/label/__name__/values", platform.metric_names)
     return app
 
 
@@ -69,6 +77,7 @@ async def running_emulator(
     host: str = "127.0.0.1",
     port: int = 0,
     truth: Path | None = None,
+    credentials: tuple[str, str] | None = None,
 ) -> AsyncIterator[tuple[str, Driver]]:
     """Serve an emulated endpoint while the context lasts; gives the server's base address and the driver.
 
@@ -76,7 +85,7 @@ async def running_emulator(
     """
     driver = Driver(lambda start_us: Model(config, seed, start_us), time_scale)
     runner = web.AppRunner(
-        build_app(driver, seed), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S
+        build_app(driver, seed, credentials), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S
     )
     await runner.setup()
     writing: asyncio.Task[None] | None = None
@@ -85,9 +94,8 @@ async def running_emulator(
         try:
             await site.start()
         except OSError as error:
-            raise BadInputError(
-                f"{host}:{port}: cannot listen there ({error.strerror or error}); choose another with --port, 0 takes a free one"
-            ) from error
+            reason = error.strerror or error
+            raise BadInputError(f"{host}:{port}: cannot listen there ({reason}); --port 0 takes a free one") from error
         bound = runner.addresses[0]
         if truth is not None:
             _write_truth(truth, driver.sync())
@@ -111,6 +119,7 @@ async def serve(
     host: str,
     port: int,
     truth: Path | None,
+    credentials: tuple[str, str] | None,
     listening: Callable[[str], None],
 ) -> None:
     """Serve until SIGTERM or SIGINT; `listening` is told the base address."""
@@ -118,10 +127,10 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with running_emulator(config, time_scale=time_scale, seed=seed, host=host, port=port, truth=truth) as (
-        url,
-        _,
-    ):
+    emulator = running_emulator(
+        config, time_scale=time_scale, seed=seed, host=host, port=port, truth=truth, credentials=credentials
+    )
+    async with emulator as (url, _):
         # What is there now stays for good; a full collection would stop every stream for as long as it takes.
         gc.collect()
         gc.freeze()

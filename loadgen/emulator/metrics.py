@@ -12,7 +12,7 @@ import msgspec
 
 
 class Datapoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One period of one metric. `exceeded_us` is the first instant in it at which the value stood above the watch level."""
+    """One period of one metric. `exceeded_us` is the first instant in it when the value was above the watch level."""
 
     start_us: int
     period_us: int

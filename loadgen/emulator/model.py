@@ -39,7 +39,7 @@ class Model:
             self._agenda,
             emit=self._emit,
             changed=self._watch_concurrency,
-            first_served=lambda unit_id: self.fleet.first_served(unit_id),
+            first_served=self._first_served,
         )
         self.fleet = Fleet(
             config,
@@ -48,7 +48,7 @@ class Model:
             joined=self.serving.join,
             leaving=self.serving.leave,
             settled=self._capacity_changed,
-            fulfilled=lambda at_us, current: self.autoscaler.fulfilled(at_us, current),
+            fulfilled=self._fulfilled,
         )
         self.autoscaler = Autoscaler(config, seed, self._agenda, self.concurrency, self.fleet.change)
         self.fleet.announce()
@@ -115,6 +115,12 @@ class Model:
             self._tallies["ModelLatency"].add(float(effect.at_us - arrived_us))
             if isinstance(effect, TimedOut):
                 self._tallies["InvocationModelErrors"].add(1.0)
+
+    def _first_served(self, unit_id: str) -> None:
+        self.fleet.first_served(unit_id)
+
+    def _fulfilled(self, at_us: int, current: int) -> None:
+        self.autoscaler.fulfilled(at_us, current)
 
     def _capacity_changed(self) -> None:
         self.serving.dispatch()

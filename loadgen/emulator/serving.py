@@ -197,7 +197,7 @@ class ServingModel:
         return min(job.output_tokens, 1 + math.floor(job.unit.clock(at_us) - job.first_at + _EPSILON))
 
     def token_due_us(self, request_id: str, number: int) -> int | None:
-        """Return when a request gives its `number`-th token (from 1) at the present pace; None when it is not admitted."""
+        """Return when a request gives its `number`-th token (from 1) at the present pace; None when not admitted."""
         job = self.jobs.get(request_id)
         if job is None or job.unit is None or job.first_us is None:
             return None

@@ -103,7 +103,7 @@ def _pulls(startup: Startup, failures: int, config: EmulatorConfig) -> list[Flow
                 work={_TRANSFER: work},
                 weight=weight,
                 start_s=config.faults.pull_retry_s if attempt else 0.0,
-                after=attempt if attempt else None,
+                after=attempt or None,
             )
         )
     return attempts

@@ -1,0 +1,145 @@
+"""Application Auto Scaling: the scalable target, its policy and its activities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from loadgen.emulator.api import Handler, arn, at, page
+from loadgen.emulator.autoscaler import ACCOUNT, Activity
+from loadgen.emulator.model import Model
+
+NAMESPACE = "sagemaker"
+DIMENSION = "sagemaker:variant:DesiredInstanceCount"
+_PAGE = 50
+_BAD_PAGE = "InvalidNextTokenException"
+
+
+def describe_scalable_targets(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return DescribeScalableTargets' members."""
+    config, scaler = model.config, model.autoscaler
+    wanted = request.get("ResourceIds") or [scaler.resource_id]
+    if not _is_ours(request) or scaler.resource_id not in wanted:
+        return {"ScalableTargets": []}
+    role = "aws-service-role/sagemaker.application-autoscaling.amazonaws.com"
+    target = {
+        **_identity(model),
+        "MinCapacity": config.scaling.min_instances,
+        "MaxCapacity": config.scaling.max_instances,
+        "RoleARN": f"arn:aws:iam::{ACCOUNT}:role/{role}/AWSServiceRoleForApplicationAutoScaling_SageMakerEndpoint",
+        "CreationTime": at(scaler.created_us),
+        "SuspendedState": {
+            "DynamicScalingInSuspended": False,
+            "DynamicScalingOutSuspended": False,
+            "ScheduledScalingSuspended": False,
+        },
+        "ScalableTargetARN": arn(config, "application-autoscaling", f"scalable-target/{config.endpoint_name}"),
+    }
+    return {"ScalableTargets": [target]}
+
+
+def describe_scaling_policies(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return DescribeScalingPolicies' members."""
+    scaler = model.autoscaler
+    names = request.get("PolicyNames") or [scaler.policy_name]
+    if not _is_ours(request) or not _is_resource(model, request) or scaler.policy_name not in names:
+        return {"ScalingPolicies": []}
+    scaling = model.config.scaling
+    tracking = {
+        "TargetValue": scaling.target,
+        **_metric_specification(model),
+        "ScaleOutCooldown": round(scaling.scale_out_cooldown_s),
+        "ScaleInCooldown": round(scaling.scale_in_cooldown_s),
+        "DisableScaleIn": False,
+    }
+    policy = {
+        "PolicyARN": scaler.policy_arn,
+        "PolicyName": scaler.policy_name,
+        **_identity(model),
+        "PolicyType": "TargetTrackingScaling",
+        "TargetTrackingScalingPolicyConfiguration": tracking,
+        "Alarms": [{"AlarmName": a.rule.name, "AlarmARN": a.rule.arn} for a in (scaler.high, scaler.low)],
+        "CreationTime": at(scaler.created_us),
+    }
+    return {"ScalingPolicies": [policy]}
+
+
+def describe_scaling_activities(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return DescribeScalingActivities' members, newest first; those that scaled nothing only when asked for."""
+    if not _is_ours(request) or not _is_resource(model, request):
+        return {"ScalingActivities": []}
+    everything = request.get("IncludeNotScaledActivities", False)
+    activities = [a for a in model.autoscaler.activities if everything or a.not_scaled is None]
+    limit = min(request.get("MaxResults", _PAGE), _PAGE)
+    chosen, token = page(
+        activities, token=request.get("NextToken"), limit=limit, newest_first=True, bad_token=_BAD_PAGE
+    )
+    return {"ScalingActivities": [_activity(model, activity) for activity in chosen], "NextToken": token}
+
+
+OPERATIONS: dict[str, Handler] = {
+    "DescribeScalableTargets": describe_scalable_targets,
+    "DescribeScalingPolicies": describe_scaling_policies,
+    "DescribeScalingActivities": describe_scaling_activities,
+}
+
+
+def _is_ours(request: Mapping[str, Any]) -> bool:
+    namespace: str = request["ServiceNamespace"]
+    dimension: str = request.get("ScalableDimension", DIMENSION)
+    return namespace == NAMESPACE and dimension == DIMENSION
+
+
+def _is_resource(model: Model, request: Mapping[str, Any]) -> bool:
+    resource_id = model.autoscaler.resource_id
+    stated: str = request.get("ResourceId", resource_id)
+    return stated == resource_id
+
+
+def _identity(model: Model) -> dict[str, Any]:
+    return {
+        "ServiceNamespace": NAMESPACE,
+        "ResourceId": model.autoscaler.resource_id,
+        "ScalableDimension": DIMENSION,
+    }
+
+
+def _metric_specification(model: Model) -> dict[str, Any]:
+    """The predefined type exists for 10 s only; on 60 s the same metric is a customised one."""
+    config = model.config
+    if config.scaling.metric_period_s == 10:
+        name = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
+        return {"PredefinedMetricSpecification": {"PredefinedMetricType": name}}
+    dimensions = [
+        {"Name": "EndpointName", "Value": config.endpoint_name},
+        {"Name": "VariantName", "Value": config.variant},
+    ]
+    specification = {
+        "MetricName": "ConcurrentRequestsPerModel",
+        "Namespace": "AWS/SageMaker",
+        "Dimensions": dimensions,
+        "Statistic": config.scaling.statistic,
+    }
+    return {"CustomizedMetricSpecification": specification}
+
+
+def _activity(model: Model, activity: Activity) -> dict[str, Any]:
+    members: dict[str, Any] = {
+        "ActivityId": activity.activity_id,
+        **_identity(model),
+        "Description": activity.description,
+        "Cause": activity.cause,
+        "StartTime": at(activity.started_us),
+        "EndTime": None if activity.ended_us is None else at(activity.ended_us),
+        "StatusCode": activity.status,
+        "StatusMessage": activity.message,
+    }
+    if activity.not_scaled is not None:
+        scaling = model.config.scaling
+        limits: dict[str, dict[str, int]] = {
+            "AlreadyAtMaxCapacity": {"MaxCapacity": scaling.max_instances},
+            "AlreadyAtMinCapacity": {"MinCapacity": scaling.min_instances},
+            "AlreadyAtDesiredCapacity": {"CurrentCapacity": activity.capacity},
+        }
+        members["NotScaledReasons"] = [{"Code": activity.not_scaled, **limits[activity.not_scaled]}]
+    return members

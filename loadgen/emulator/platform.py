@@ -1,0 +1,190 @@
+"""The platform's front door: which service and protocol a request speaks, its signature, its answer or its error."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+from aiohttp import web
+
+from loadgen.emulator import api_cloudwatch, api_logs, api_sagemaker, api_scaling, promql
+from loadgen.emulator.api import ApiError, Handler
+from loadgen.emulator.driver import Driver
+from loadgen.emulator.signature import Received, SignatureError, verify
+from loadgen.emulator.wire import (
+    QUERY_VERSION,
+    Protocol,
+    WireError,
+    content_type,
+    parse_request,
+    render_error,
+    render_response,
+    service_model,
+)
+from traces.errors import BadInputError
+from traces.units import US_PER_S
+
+_OPERATIONS: dict[str, dict[str, Handler]] = {
+    "sagemaker": api_sagemaker.OPERATIONS,
+    "application-autoscaling": api_scaling.OPERATIONS,
+    "cloudwatch": api_cloudwatch.OPERATIONS,
+    "logs": api_logs.OPERATIONS,
+}
+_QUERY_CODES = {
+    "ThrottlingException": "Throttling",
+    "ValidationException": "ValidationError",
+    "UnknownOperationException": "InvalidAction",
+    "InvalidSignatureException": "SignatureDoesNotMatch",
+    "UnrecognizedClientException": "InvalidClientTokenId",
+    "MissingAuthenticationTokenException": "MissingAuthenticationToken",
+    "IncompleteSignatureException": "IncompleteSignature",
+}
+"""What CloudWatch calls, since it once spoke XML only, the errors that other services name otherwise."""
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of an operation, as far as its request tells before the body is read by its shape."""
+
+    service: str
+    operation: str
+    protocol: Protocol
+
+
+class Gatekeeper:
+    """Checks signatures against one pair of credentials; without a pair everything may pass."""
+
+    def __init__(self, credentials: tuple[str, str] | None) -> None:
+        self._credentials = credentials
+
+    async def check(self, request: web.Request, *services: str) -> None:
+        """Raise SignatureError unless the request is signed for one of the services, by the client's clock."""
+        if self._credentials is None:
+            return
+        received = Received(
+            method=request.method, target=request.raw_path, headers=request.headers, body=await request.read()
+        )
+        verify(received, *self._credentials, frozenset(services), time.time_ns() // 1000)
+
+
+class Platform:
+    """Handlers of the control planes and of PromQL."""
+
+    def __init__(self, driver: Driver, gatekeeper: Gatekeeper, seed: int) -> None:
+        self._driver = driver
+        self._gatekeeper = gatekeeper
+        self._random = random.Random(f"{seed}:throttling")
+
+    async def call(self, request: web.Request) -> web.Response:
+        """Answer a call at `/`: JSON when a target header names the operation, query otherwise."""
+        target = request.headers.get("X-Amz-Target")
+        if target is not None:
+            prefix, _, operation = target.partition(".")
+            service = next((s for s in _OPERATIONS if service_model(s).metadata["targetPrefix"] == prefix), None)
+            if service is None:
+                return _json_error(400, "UnknownOperationException", f"Unknown service in target {target}.")
+            return await self._answer(request, Call(service=service, operation=operation, protocol="json"))
+        form = parse_qs((await request.read()).decode(errors="replace"))
+        if form.get("Version") != [QUERY_VERSION]:
+            return _json_error(400, "UnknownOperationException", "Neither a target header nor a known query version.")
+        operation = form.get("Action", [""])[0]
+        return await self._answer(request, Call(service="cloudwatch", operation=operation, protocol="query"))
+
+    async def call_cbor(self, request: web.Request) -> web.Response:
+        """Answer a call at `/service/.../operation/...`."""
+        operation = request.match_info["operation"]
+        return await self._answer(request, Call(service="cloudwatch", operation=operation, protocol="cbor"))
+
+    async def query(self, request: web.Request) -> web.Response:
+        """Answer PromQL's instant query."""
+        refusal = await self._refuse_promql(request)
+        if refusal is not None:
+            return refusal
+        parameters: Mapping[str, Any] = await request.post() if request.method == "POST" else {}
+        parameters = {**request.query, **parameters}
+        model = self._driver.sync()
+        try:
+            selector = promql.parse_query(str(parameters.get("query", "")))
+            stated = parameters.get("time")
+            at_us = model.now_us if stated is None else round(float(stated) * US_PER_S)
+        except (promql.QueryError, BadInputError, ValueError) as error:
+            return _promql_error(400, "bad_data", str(error))
+        data = promql.evaluate(selector, model.fleet.operation_samples, at_us, model.now_us)
+        return web.json_response({"status": "success", "data": data})
+
+    async def metric_names(self, request: web.Request) -> web.Response:
+        """Answer PromQL's list of metric names."""
+        refusal = await self._refuse_promql(request)
+        if refusal is not None:
+            return refusal
+        model = self._driver.sync()
+        return web.json_response(
+            {"status": "success", "data": promql.names(model.fleet.operation_samples, model.now_us)}
+        )
+
+    async def _answer(self, request: web.Request, call: Call) -> web.Response:
+        request_id = str(uuid.uuid4())
+        try:
+            service = service_model(call.service)
+            await self._gatekeeper.check(request, service.signing_name)
+            self._throttle()
+            handler = _OPERATIONS[call.service].get(call.operation)
+            if handler is None:
+                raise ApiError("UnknownOperationException", f"The emulator does not know {call.operation}.")
+            operation = service.operation_model(call.operation)
+            members = parse_request(call.protocol, operation, await request.read())
+            answer = handler(self._driver.sync(), members)
+        except SignatureError as error:
+            return _error(call, error.code, str(error), 403, request_id)
+        except WireError as error:
+            return _error(call, "ValidationException", str(error), 400, request_id)
+        except ApiError as error:
+            return _error(call, error.code, str(error), error.status, request_id)
+        body = render_response(call.protocol, operation, answer, request_id)
+        return web.Response(body=body, headers=_headers(call, request_id))
+
+    def _throttle(self) -> None:
+        if self._random.random() < self._driver.model.config.faults.throttled_share:
+            raise ApiError("ThrottlingException", "Rate exceeded")
+
+    async def _refuse_promql(self, request: web.Request) -> web.Response | None:
+        try:
+            await self._gatekeeper.check(request, "monitoring")
+            self._throttle()
+        except SignatureError as error:
+            return _promql_error(403, "access_denied", str(error))
+        except ApiError as error:
+            return _promql_error(429, "throttled", str(error))
+        return None
+
+
+def _error(call: Call, code: str, message: str, status: int, request_id: str) -> web.Response:
+    headers = _headers(call, request_id)
+    stated = code
+    if call.service == "cloudwatch":
+        stated = _QUERY_CODES.get(code, code)
+        headers["x-amzn-query-error"] = f"{stated};Sender"
+    body = render_error(call.protocol, stated if call.protocol == "query" else code, message, request_id)
+    return web.Response(body=body, status=status, headers=headers)
+
+
+def _headers(call: Call, request_id: str) -> dict[str, str]:
+    version = service_model(call.service).metadata.get("jsonVersion", "1.1")
+    headers = {"Content-Type": content_type(call.protocol, version), "x-amzn-RequestId": request_id}
+    if call.protocol == "cbor":
+        headers["smithy-protocol"] = "rpc-v2-cbor"
+    return headers
+
+
+def _json_error(status: int, code: str, message: str) -> web.Response:
+    body = json.dumps({"__type": code, "message": message})
+    return web.Response(text=body, status=status, content_type="application/x-amz-json-1.1")
+
+
+def _promql_error(status: int, kind: str, message: str) -> web.Response:
+    return web.json_response({"status": "error", "errorType": kind, "error": message}, status=status)
