@@ -216,8 +216,10 @@ def _child(arguments: list[str], environment: dict[str, str]) -> Iterator[subpro
                 process.wait(_STOP_PATIENCE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-        # Close our end only now: a child that prints while it stops must not meet a closed pipe.
-        process.communicate()
+                process.wait()
+        # Closed only now: a child that prints while it stops must not meet a closed pipe.
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def _raise_interrupt(_signal: int, _frame: FrameType | None) -> None:
