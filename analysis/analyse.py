@@ -18,7 +18,7 @@ from analysis.phases import attribute
 from analysis.quality import assess, never_recorded, offset_beyond_date_us
 from analysis.reconcile import FIRST_DECISION, PERIOD_CLOSED, Timeline
 from analysis.records import AnchorValue, Finding, Onset, ScaleOutResult, Sighting, UnitTimes
-from analysis.scaleouts import DID_NOT_SCALE, ScaleOutEvidence, count_rise, find_steps, gather, group_steps
+from analysis.scaleouts import ScaleOutEvidence, count_rise, find_steps, gather, group_steps
 from analysis.timelines import Context, timelines_of
 from traces.run import Manifest
 from traces.units import US_PER_S
@@ -114,13 +114,18 @@ def _scale_outs(context: Context, findings: list[Finding]) -> tuple[list[ScaleOu
 
 
 def _not_scaled(seen: Sequence[Sighting]) -> list[Finding]:
-    """Return a finding per activity that was refused, or failed."""
-    found = []
+    """Return a finding per reason for which the scaler, though its alarm called, did not scale, or failed to."""
+    found: dict[str, int] = {}
     for s in seen:
-        if s.anchor is None and s.native_id.endswith(":not-scaled") and s.detail.get("status_code") in DID_NOT_SCALE:
-            why = s.detail.get("status_message") or s.detail["status_code"]
-            found.append(Finding(code="not-scaled", severity="warning", text=f"the scaler did not scale: {why}"))
-    return found
+        if s.anchor is None and s.native_id.endswith(":not-scaled"):
+            reasons = s.detail.get("reasons") or []
+            codes = [str(r.get("Code")) for r in reasons if isinstance(r, dict)] if isinstance(reasons, list) else []
+            why = ", ".join(codes) or s.detail.get("status_message") or s.detail.get("status_code") or "no reason given"
+            found[str(why)] = found.get(str(why), 0) + 1
+    return [
+        Finding(code="not-scaled", severity="warning", text=f"the scaler did not scale ({count}×): {why}")
+        for why, count in found.items()
+    ]
 
 
 def _since_us(context: Context) -> int | None:

@@ -56,6 +56,8 @@ clocks agree within 100 ms; instances are disciplined within 500 ms; Kubernetes 
 FIRST_LINE_LAG_US: Final = 2 * US_PER_S
 """Assumed longest time between the start of a container's process and the first line in its log."""
 
+FOLLOWS_US: Final = 5 * US_PER_S
+"""Assumed longest time by which an endpoint's own status and desired count follow the scaler's decision."""
 STATED_SLACK_US: Final = 100 * US_PER_MS
 """Assumed rounding of a stated length that comes without a resolution."""
 
@@ -131,6 +133,8 @@ def evidence_of(sighting: Sighting, clock: EndpointClock, offset_us: int = 0) ->
     lo, hi = sighting.lo_us, sighting.hi_us
     if sighting.source == "logs:first-event":
         before += FIRST_LINE_LAG_US
+    if sighting.source == "sagemaker:describe-endpoint" and sighting.anchor == "decision":
+        before += FOLLOWS_US
     instant = lo is not None and lo == hi
     named = {"source": sighting.source, "native_id": sighting.native_id, "method": sighting.method}
     if sighting.duration_us is not None and sighting.anchor in REPORTED_SPANS:

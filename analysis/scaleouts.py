@@ -177,17 +177,23 @@ def _by_unit(seen: Sequence[Sighting]) -> dict[str, list[Sighting]]:
 
 
 def _one_line_each(rows: list[Sighting]) -> list[Sighting]:
-    """Return sightings with one log line per anchor: the first that begins something, the last that ends it.
+    """Return sightings with at most one log line per anchor.
 
-    An engine and the server around it may each print when they are ready; what counts is that all are.
+    A server and the engine inside it may each print that they load and that they are ready. All must be ready, so the
+    last such line counts; the weights' load is that of the innermost, which begins last, up to its first line of end.
     """
-    lines: dict[str, list[Sighting]] = {}
-    for s in rows:
-        if s.source == "logs:pattern" and s.anchor is not None:
-            lines.setdefault(s.anchor, []).append(s)
-    picked = [
-        (min if anchor.endswith("_started") else max)(group, key=Sighting.sort_key) for anchor, group in lines.items()
-    ]
+    lines = [s for s in rows if s.source == "logs:pattern"]
+    if not lines:
+        return rows
+    loads = [s for s in lines if s.anchor in {"load_started", "load_finished"}]
+    begins = [s for s in loads if s.anchor == "load_started"]
+    inner = (max(begins, key=Sighting.sort_key) if begins else min(loads, key=Sighting.sort_key)) if loads else None
+    engine = None if inner is None else inner.detail.get("engine")
+    picked = []
+    for anchor in sorted({s.anchor for s in lines if s.anchor is not None}):
+        group = [s for s in lines if s.anchor == anchor and (s not in loads or s.detail.get("engine") == engine)]
+        if group:
+            picked.append((min if anchor.startswith("load_") else max)(group, key=Sighting.sort_key))
     return [s for s in rows if s.source != "logs:pattern"] + picked
 
 

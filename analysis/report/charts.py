@@ -177,7 +177,7 @@ def latency_chart(analysis: RunAnalysis) -> Spec | None:
         return None
     chart = (
         alt.Chart(_data(rows))
-        .mark_line(interpolate="monotone", strokeWidth=1.8)
+        .mark_line(interpolate="linear")
         .encode(
             x=_x("t", _TIME),
             y=alt.Y(
@@ -188,7 +188,7 @@ def latency_chart(analysis: RunAnalysis) -> Spec | None:
             ),
             color=alt.Color(
                 "measured:N",
-                title=None,
+                legend=None,
                 scale=alt.Scale(domain=["from due", "from sent"], range=[palette.FROM_DUE, palette.FROM_SENT]),
             ),
             strokeDash=alt.StrokeDash(

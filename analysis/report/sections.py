@@ -218,7 +218,11 @@ def _latency(analysis: RunAnalysis, charts: Charts, key: str) -> list[Any]:
         draw.latency_chart(analysis),
         charts,
         key,
-        element("p", "From due: what a user felt, waiting included. From sent: what the endpoint did.", class_="soft"),
+        element(
+            "p",
+            _key(palette.FROM_DUE, "from due: what a user felt, waiting included"),
+            _key(palette.FROM_SENT, "from sent: what the endpoint did"),
+        ),
     )
     rows = []
     for window, row in analysis.latency.items():

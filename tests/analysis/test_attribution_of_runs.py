@@ -371,3 +371,34 @@ def test_alarm_stamped_after_its_decision_is_reported_and_left_out(tmp_path):
     assert_sums(analysis)
     assert "contradiction" in codes(analysis)
     assert analysis.scale_outs[0].startup_us == 525_500_000
+
+
+def test_weights_are_those_of_the_innermost_engine_and_ready_is_the_last_line(tmp_path, monkeypatch):
+    import run_builder
+
+    whole = run_builder.unit_rows
+
+    def with_lines(case, unit):
+        started = case.times(unit)["container_started"]
+        lines = [
+            ("djl", "load_started", 1.0, None), ("vllm", "load_started", 22.0, None),
+            ("vllm", "load_finished", 52.0, 30.0), ("vllm", "load_finished", 52.4, 30.4),
+            ("djl", "load_finished", 71.7, 71.7), ("vllm", "ready", 70.0, None), ("djl", "ready", 71.8, None),
+        ]  # fmt: skip
+        return whole(case, unit) + [
+            run_builder.observation(
+                case, "logs:pattern", anchor, started + after, started + after, "event", "instance",
+                f"{unit.name}:{engine}:{anchor}:{after}", unit_id=unit.name, detail={"engine": engine, "pattern": "x"},
+                duration_us=None if length is None else round(length * S), resolution_us=1000,
+            )
+            for engine, anchor, after, length in lines
+        ]  # fmt: skip
+
+    monkeypatch.setattr(run_builder, "unit_rows", with_lines)
+    analysis = analyse_run(build(tmp_path / "run", Case()))
+    assert_sums(analysis)
+    assert "contradiction" not in codes(analysis)
+    weights = next(row for row in analysis.scale_outs[0].phases if row.phase == "weights")
+    assert weights.duration_us == 30 * S
+    # First line 0.25 s after the start, last 71.8 s after it.
+    assert rows_of(analysis)["start"].duration_us == 71_550_000
