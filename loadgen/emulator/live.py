@@ -78,8 +78,8 @@ async def running_emulator(
     port: int = 0,
     truth: Path | None = None,
     credentials: tuple[str, str] | None = None,
-) -> AsyncIterator[tuple[str, Driver]]:
-    """Serve an emulated endpoint while the context lasts; gives the server's base address and the driver.
+) -> AsyncIterator[str]:
+    """Serve an emulated endpoint while the context lasts; gives the server's base address.
 
     The truth file is written every two seconds and at the end.
     """
@@ -100,7 +100,7 @@ async def running_emulator(
         if truth is not None:
             _write_truth(truth, driver.sync())
             writing = asyncio.create_task(_keep_writing(truth, driver))
-        yield f"http://{bound[0]}:{bound[1]}", driver
+        yield f"http://{bound[0]}:{bound[1]}"
     finally:
         if writing is not None:
             writing.cancel()
@@ -130,7 +130,7 @@ async def serve(
     emulator = running_emulator(
         config, time_scale=time_scale, seed=seed, host=host, port=port, truth=truth, credentials=credentials
     )
-    async with emulator as (url, _):
+    async with emulator as url:
         # What is there now stays for good; a full collection would stop every stream for as long as it takes.
         gc.collect()
         gc.freeze()
