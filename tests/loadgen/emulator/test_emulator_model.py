@@ -17,7 +17,7 @@ def replay(config, seed=0, until_s=1000, stops=()):
     """Send the reference burst: a request a second, from the 60th second on three a second. 100 tokens each."""
     model = Model(config, seed, START)
     effects = []
-    arrivals = [at for at in range(0, 60 * S, S)] + [60 * S + k * S // 3 for k in range(3 * 600)]
+    arrivals = list(range(0, 60 * S, S)) + [60 * S + k * S // 3 for k in range(3 * 600)]
     for k, at in enumerate(arrivals):
         for stop in stops:
             if stop < at:
