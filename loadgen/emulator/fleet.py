@@ -131,7 +131,7 @@ class Fleet:
             self._agenda.at(done_us, Rank.LIFE_CYCLE, self._scaled_in, activity, leaving)
 
     def first_served(self, unit_id: str) -> None:
-        """Note that a unit gave its first token; a unit that was there from the start is no news."""
+        """Note when a unit gave its first token, unless it was there from the start (anchor `first_served`)."""
         instance = next(found for found in self.instances if found.unit_id == unit_id)
         if instance.scaling_id is not None:
             self._note(instance.scaling_id, unit_id, "first_served", self._agenda.now_us)

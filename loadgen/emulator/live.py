@@ -104,11 +104,13 @@ async def running_emulator(
             writing = asyncio.create_task(_keep_writing(truth, driver, stopping))
         yield f"http://{bound[0]}:{bound[1]}"
     finally:
-        stopping.set()
-        if writing is not None:
-            await writing
         await runner.cleanup()
-        driver.stop()
+        stopping.set()
+        try:
+            if writing is not None:
+                await writing
+        finally:
+            driver.stop()
 
 
 async def serve(

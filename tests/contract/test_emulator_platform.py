@@ -8,6 +8,7 @@ import urllib.request
 from datetime import UTC, datetime, timedelta
 
 import aiobotocore.session
+import polars as pl
 import pytest
 from aiobotocore.config import AioConfig
 from botocore.auth import SigV4Auth
@@ -29,8 +30,9 @@ pytestmark = pytest.mark.e2e
 class Burst:
     """An emulator that has been through a burst and the scale-out it caused."""
 
-    def __init__(self, url):
+    def __init__(self, url, truth=None):
         self.url = url
+        self.truth = truth
 
     def state(self):
         with urllib.request.urlopen(f"{self.url}/_ramptrace/state") as response:
@@ -98,9 +100,10 @@ class Burst:
 
 
 @pytest.fixture(scope="module")
-def burst():
-    with start_emulator(time_scale=TIME_SCALE, image_cache=False, credentials=CREDENTIALS) as url:
-        emulated = Burst(url)
+def burst(tmp_path_factory):
+    truth = tmp_path_factory.mktemp("truth") / "truth.parquet"
+    with start_emulator(time_scale=TIME_SCALE, image_cache=False, credentials=CREDENTIALS, truth=truth) as url:
+        emulated = Burst(url, truth)
         emulated.scale_out()
         yield emulated
 
@@ -222,6 +225,21 @@ def test_describe_scaling_activities(burst):
             "application-autoscaling", "describe_scaling_activities", ServiceNamespace="sagemaker", NextToken="x"
         )
     assert caught.value.response["Error"]["Code"] == "InvalidNextTokenException"
+
+
+def test_the_truth_is_what_the_platform_tells_only_finer(burst):
+    activity = scale_out_of(burst)
+    deadline = time.monotonic() + 10
+    while (truth := pl.read_parquet(burst.truth).filter(scaling_id=activity["ActivityId"])).is_empty():
+        assert time.monotonic() < deadline, "the truth file is written every two seconds"
+        time.sleep(0.2)
+    at = dict(truth.group_by("anchor").agg(pl.col("at").max()).iter_rows())
+    millisecond = timedelta(milliseconds=1)
+    assert timedelta(0) <= at["decision"] - activity["StartTime"] < millisecond
+    assert abs(at["in_service"] + timedelta(milliseconds=500) - activity["EndTime"]) < millisecond
+    assert (at["in_service"] - at["decision"]).total_seconds() == pytest.approx(525, rel=0.01)
+    assert at["breach"] < at["alarm"] < at["decision"] < at["launched"] < at["download_finished"] < at["pull_finished"]
+    assert truth.filter(anchor="ready")["unit_id"].n_unique() == 2
 
 
 def test_describe_alarm_history(burst):
