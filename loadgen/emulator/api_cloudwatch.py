@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from itertools import islice
 from typing import Any
 
 from loadgen.emulator.alarms import Alarm, HistoryItem
@@ -114,7 +113,7 @@ def list_metrics(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
         if request.get("Namespace", NAMESPACE) == NAMESPACE
         and request.get("MetricName", name) == name
         and has_dimensions
-        and any(islice(series.between(0, model.now_us, series.period_us, model.now_us), 1))
+        and not series.is_empty
     ]
     chosen, token = page(found, token=request.get("NextToken"), limit=500, newest_first=False, bad_token=_BAD_PAGE)
     return {"Metrics": chosen, "NextToken": token}

@@ -10,7 +10,7 @@ import msgspec
 
 from loadgen.emulator.agenda import Agenda, Rank
 from loadgen.emulator.autoscaler import Activity
-from loadgen.emulator.config import EmulatorConfig, to_us
+from loadgen.emulator.config import EmulatorConfig, Faults, to_us
 from loadgen.emulator.container_log import LogEvent, container_log
 from loadgen.emulator.startup import Timeline, plan_start
 from traces.clock import to_datetime
@@ -91,8 +91,9 @@ class Fleet:
         self.variant_status: VariantStatus | None = None
         self.created_us = self.modified_us = agenda.now_us
         self.current = self.desired = config.scaling.min_instances
+        sound = msgspec.structs.replace(config, faults=Faults())
         for index in range(self.current):
-            plan = plan_start(config, seed, index, 0)
+            plan = plan_start(sound, seed, index, 0)
             self._add(plan.shifted(agenda.now_us - plan.ready_us), None).state = "in_service"
 
     @property
@@ -130,7 +131,7 @@ class Fleet:
             self._agenda.at(done_us, Rank.LIFE_CYCLE, self._scaled_in, activity, leaving)
 
     def first_served(self, unit_id: str) -> None:
-        """Note that a unit gave its first token; a unit that was there from the start is no news."""
+        """Note when a unit gave its first token, unless it was there from the start (anchor `first_served`)."""
         instance = next(found for found in self.instances if found.unit_id == unit_id)
         if instance.scaling_id is not None:
             self._note(instance.scaling_id, unit_id, "first_served", self._agenda.now_us)
@@ -152,8 +153,8 @@ class Fleet:
                 self._agenda.at(at_us, Rank.LIFE_CYCLE, self._note, scaling_id, plan.unit_id, anchor, at_us)
         for name, started_us, ended_us in _durations(plan):
             self._sample(name, (ended_us - started_us) / 1e6, ended_us, plan.unit_id)
-        for k, at_us in enumerate(plan.capacity_errors_us, start=1):
-            self._sample("ice_count", float(k), at_us, None)
+        for at_us in plan.capacity_errors_us:
+            self._sample("ice_count", 1.0, at_us, None)
         return instance
 
     def _scaled_out(self, activity: Activity, launched: list[Instance]) -> None:

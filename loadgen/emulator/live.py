@@ -16,6 +16,7 @@ from aiohttp import web
 
 from loadgen.emulator.config import EmulatorConfig
 from loadgen.emulator.driver import Driver
+from loadgen.emulator.fleet import TruthRow
 from loadgen.emulator.inference import Inference
 from loadgen.emulator.model import Model
 from loadgen.emulator.platform import Gatekeeper, Platform
@@ -78,8 +79,8 @@ async def running_emulator(
     port: int = 0,
     truth: Path | None = None,
     credentials: tuple[str, str] | None = None,
-) -> AsyncIterator[tuple[str, Driver]]:
-    """Serve an emulated endpoint while the context lasts; gives the server's base address and the driver.
+) -> AsyncIterator[str]:
+    """Serve an emulated endpoint while the context lasts; gives the server's base address.
 
     The truth file is written every two seconds and at the end.
     """
@@ -88,6 +89,7 @@ async def running_emulator(
         build_app(driver, seed, credentials), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S
     )
     await runner.setup()
+    stopping = asyncio.Event()
     writing: asyncio.Task[None] | None = None
     try:
         site = web.TCPSite(runner, host, port, backlog=1024)
@@ -98,17 +100,17 @@ async def running_emulator(
             raise BadInputError(f"{host}:{port}: cannot listen there ({reason}); --port 0 takes a free one") from error
         bound = runner.addresses[0]
         if truth is not None:
-            _write_truth(truth, driver.sync())
-            writing = asyncio.create_task(_keep_writing(truth, driver))
-        yield f"http://{bound[0]}:{bound[1]}", driver
+            _write_truth(truth, driver.sync().truth())
+            writing = asyncio.create_task(_keep_writing(truth, driver, stopping))
+        yield f"http://{bound[0]}:{bound[1]}"
     finally:
-        if writing is not None:
-            writing.cancel()
-        model = driver.sync()
         await runner.cleanup()
-        driver.stop()
-        if truth is not None:
-            _write_truth(truth, model)
+        stopping.set()
+        try:
+            if writing is not None:
+                await writing
+        finally:
+            driver.stop()
 
 
 async def serve(
@@ -130,7 +132,7 @@ async def serve(
     emulator = running_emulator(
         config, time_scale=time_scale, seed=seed, host=host, port=port, truth=truth, credentials=credentials
     )
-    async with emulator as (url, _):
+    async with emulator as url:
         # What is there now stays for good; a full collection would stop every stream for as long as it takes.
         gc.collect()
         gc.freeze()
@@ -139,20 +141,23 @@ async def serve(
         await stop.wait()
 
 
-async def _keep_writing(path: Path, driver: Driver) -> None:
+async def _keep_writing(path: Path, driver: Driver, stopping: asyncio.Event) -> None:
+    """Write the truth whenever there is more of it, and a last time at the end; one write at a time."""
     written = 0
     while True:
-        await asyncio.sleep(TRUTH_EVERY_S)
-        rows = len(driver.sync().fleet.truth)
-        if rows != written:
-            await asyncio.to_thread(_write_truth, path, driver.model)
-            written = rows
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), TRUTH_EVERY_S)
+        truth = driver.sync().truth()
+        if len(truth) != written:
+            await asyncio.to_thread(_write_truth, path, truth)
+            written = len(truth)
+        if stopping.is_set():
+            return
 
 
-def _write_truth(path: Path, model: Model) -> None:
-    rows = [row.as_row() for row in model.truth()]
+def _write_truth(path: Path, truth: list[TruthRow]) -> None:
     try:
-        write_parquet(path, pl.DataFrame(rows, schema=pl.Schema(Truth)))
+        write_parquet(path, pl.DataFrame([row.as_row() for row in truth], schema=pl.Schema(Truth)))
     except OSError as error:
         raise BadInputError(f"{path}: cannot write the truth file there ({error.strerror})") from error
 

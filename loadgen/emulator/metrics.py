@@ -129,6 +129,11 @@ class Series:
         """Keep a datapoint, under the start of the period it falls in."""
         self._points[point.start_us // self.period_us * self.period_us] = point
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever measured."""
+        return not self._points
+
     def over(self, start_us: int, period_us: int, seen_at_us: int) -> Datapoint | None:
         """Return what can be seen at an instant of the period `[start, start + period)`, or None."""
         parts = (self._points.get(at) for at in range(start_us, start_us + period_us, self.period_us))

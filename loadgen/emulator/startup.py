@@ -6,7 +6,7 @@ import random
 
 import msgspec
 
-from loadgen.emulator.config import EmulatorConfig, Startup, to_us
+from loadgen.emulator.config import EmulatorConfig, to_us
 from loadgen.emulator.network import Flow, completion_times
 
 _TRANSFER = "transfer"
@@ -83,26 +83,27 @@ def _transfers(config: EmulatorConfig, *, cached: bool) -> tuple[float, float]:
     download = Flow(
         size=startup.model_gb * 1000, work={_TRANSFER: 1.0}, weight=startup.download_share if not cached else 1.0
     )
-    pulls = [] if cached else _pulls(startup, config.faults.failed_pulls, config)
+    pulls = [] if cached else _pulls(config)
     ends = completion_times([download, *pulls], {_TRANSFER: startup.transfer_mb_per_s})
     return (ends[-1] if pulls else 0.0), ends[0]
 
 
-def _pulls(startup: Startup, failures: int, config: EmulatorConfig) -> list[Flow]:
+def _pulls(config: EmulatorConfig) -> list[Flow]:
     """Return the attempts at a pull, in megabytes: those that fail part-way, each followed by a pause, and the last."""
+    startup, faults = config.startup, config.faults
     work = startup.pull_work_per_byte
     # The share speaks of the resource; a flow's weight speaks of its bytes, each of which costs `work`.
     weight = (1 - startup.download_share) / work
     whole = startup.image_gb * 1000
     attempts = []
-    for attempt in range(failures + 1):
-        last = attempt == failures
+    for attempt in range(faults.failed_pulls + 1):
+        last = attempt == faults.failed_pulls
         attempts.append(
             Flow(
-                size=whole if last else whole * config.faults.failed_pull_at_share,
+                size=whole if last else whole * faults.failed_pull_at_share,
                 work={_TRANSFER: work},
                 weight=weight,
-                start_s=config.faults.pull_retry_s if attempt else 0.0,
+                start_s=faults.pull_retry_s if attempt else 0.0,
                 after=attempt or None,
             )
         )

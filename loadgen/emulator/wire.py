@@ -103,6 +103,9 @@ def content_type(protocol: Protocol, json_version: str) -> str:
 def _from_document(shape: Shape, value: Any, path: str) -> Any:
     if value is None:
         return None
+    expected = {"structure": dict, "map": dict, "list": list}.get(shape.type_name)
+    if expected is not None and not isinstance(value, expected):
+        raise WireError(f"{path or shape.name} must be a {shape.type_name}")
     if shape.type_name == "structure":
         unknown = set(value) - set(shape.members)
         if unknown:
