@@ -19,11 +19,7 @@ from traces.schema import TABLES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
-_CREDENTIALS = {
-    "AWS_ACCESS_KEY_ID": "AKIDTEST",
-    "AWS_SECRET_ACCESS_KEY": "secret-for-tests",
-    "AWS_EC2_METADATA_DISABLED": "true",
-}
+_KEYS = ("AKIDTEST", "secret-for-tests")
 _SCENARIO = """\
 name = "killed"
 [trace]
@@ -44,9 +40,9 @@ url = "{url}"
 
 @pytest.fixture
 def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    for name, value in _CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
-    with start_emulator(time_scale=20) as address:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", _KEYS[0])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", _KEYS[1])
+    with start_emulator(credentials=_KEYS, time_scale=20) as address:
         yield address
 
 
