@@ -36,8 +36,10 @@ def test_each_example_matches_its_own_pattern_and_no_other(pattern: Pattern) -> 
     [
         # LMI prints its engine's lines inside its own.
         (
-            "[INFO ] PyProcess - W-97-model-stdout: (EngineCore_DP0 pid=271) INFO 06-30 10:04:36 [d.py:268] "
-            "Loading weights took 28.91 seconds",
+            (
+                "[INFO ] PyProcess - W-97-model-stdout: (EngineCore_DP0 pid=271) INFO 06-30 10:04:36 [d.py:268] "
+                "Loading weights took 28.91 seconds"
+            ),
             "vllm-weights-read",
             28_910_000,
         ),
