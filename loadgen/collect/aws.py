@@ -15,10 +15,12 @@ from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     CredentialRetrievalError,
-    EndpointConnectionError,
     HTTPClientError,
     NoCredentialsError,
     TokenRetrievalError,
+)
+from botocore.exceptions import (
+    ConnectionError as BotoConnectionError,
 )
 from botocore.parsers import ResponseParserError
 
@@ -140,7 +142,7 @@ def typed(error: Exception, call: str) -> SourceError:
         kind = _kind_of(code, status)
     elif isinstance(error, (NoCredentialsError, CredentialRetrievalError, TokenRetrievalError)):
         kind = ExpiredError
-    elif isinstance(error, (HTTPClientError, EndpointConnectionError)):
+    elif isinstance(error, (HTTPClientError, BotoConnectionError)):
         kind = SourceUnreachableError
     return kind(redact(f"{call}: {error}"))
 

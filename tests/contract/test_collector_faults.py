@@ -63,6 +63,21 @@ def test_a_throttling_storm_slows_one_source_and_ends(fake: FakeAws, tmp_path: P
     assert len(said) == 1
 
 
+def test_throttling_on_a_real_clock_with_botocores_own_retries(tmp_path: Path) -> None:
+    fake = FakeAws(1.0)
+    server = Server(fake)
+    server.start()
+    fake.fault = lambda operation: error(400, "ThrottlingException") if operation == "DescribeEndpointConfig" else None
+    run = make_run(tmp_path / "run", server, poll="200ms", metrics_poll="200ms")
+    try:
+        collected(run, lambda step: step < 1, pause_s=1.0)
+    finally:
+        server.stop()
+    assert fake.calls["DescribeEndpointConfig"] >= 2
+    assert set(_gaps(run).select("source", "reason").iter_rows()) == {("sagemaker:configuration", "throttled")}
+    assert fake.calls["DescribeScalingActivities"] >= 4
+
+
 def test_promql_limits_are_throttling(fake: FakeAws, tmp_path: Path) -> None:
     fake.fault = lambda operation: web.json_response({"status": "error"}, status=422) if operation == "query" else None
     run, _ = _collect(fake, tmp_path)
