@@ -50,6 +50,6 @@ SAGEMAKER: Final = {
 }
 
 
-def log_pattern(anchor: str) -> Signal:
+def log_pattern(anchor: str | None) -> Signal:
     """Return how a matched log line is filed; its anchor comes from `log_patterns.toml`."""
     return Signal("logs:pattern", anchor, "event", "instance", US_PER_MS)

@@ -8,16 +8,19 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import msgspec
 from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession, get_session
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     CredentialRetrievalError,
-    EndpointConnectionError,
     HTTPClientError,
     NoCredentialsError,
     TokenRetrievalError,
+)
+from botocore.exceptions import (
+    ConnectionError as BotoConnectionError,
 )
 from botocore.parsers import ResponseParserError
 
@@ -139,7 +142,7 @@ def typed(error: Exception, call: str) -> SourceError:
         kind = _kind_of(code, status)
     elif isinstance(error, (NoCredentialsError, CredentialRetrievalError, TokenRetrievalError)):
         kind = ExpiredError
-    elif isinstance(error, (HTTPClientError, EndpointConnectionError)):
+    elif isinstance(error, (HTTPClientError, BotoConnectionError)):
         kind = SourceUnreachableError
     return kind(redact(f"{call}: {error}"))
 
@@ -200,6 +203,7 @@ class Platform:
                 config=self._config(),
             )
             client = await self._stack.enter_async_context(manager)
+            client.meta.events.register("before-parse", _refuse_what_is_not_json)
             self._apis[service] = Api(client, service, self._clock, self.limiter, self.offsets)
         return self
 
@@ -233,6 +237,18 @@ class Platform:
             # A proxy of the environment cannot reach our own machine.
             proxies={} if is_loopback(self._endpoint_url) else None,
         )
+
+
+def _refuse_what_is_not_json(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
+    """Raise for a good status whose body is no JSON object: botocore would take it for an answer without content."""
+    if operation_model.service_model.resolved_protocol != "json" or response_dict["status_code"] >= 300:
+        return
+    try:
+        document = msgspec.json.decode(response_dict["body"])
+    except msgspec.MsgspecError:
+        document = None
+    if not isinstance(document, dict):
+        raise MalformedError(f"{operation_model.name}: the answer is no JSON object")
 
 
 def is_loopback(url: str | None) -> bool:

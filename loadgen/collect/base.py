@@ -74,11 +74,10 @@ class Reading:
 
 
 class Source(Protocol):
-    """One thing to poll. It keeps what it needs between polls, and changes that only once a poll has succeeded."""
+    """One thing to poll, each `period_us` of endpoint time. What it keeps changes only once a poll has succeeded."""
 
     name: str
     period_us: int
-    """Endpoint time between two polls."""
 
     async def poll(self, now_us: int) -> Reading:
         """Return what is new; `now_us` is the present in endpoint time. Raises `SourceError`."""

@@ -99,6 +99,8 @@ def _settings(
     from loadgen.scenario import CollectSection, load_scenario
     from traces.errors import BadInputError
 
+    if "@" in (options.get("endpoint_url") or ""):
+        raise BadInputError("--endpoint-url must hold no user name or password; it is written to the run's manifest")
     given = {name: value for name, value in options.items() if value is not None}
     if scenario is None:
         if "endpoint_name" not in given:

@@ -63,7 +63,7 @@ class Logs:
     async def _streams(self, now_us: int) -> list[Mapping[str, Any]]:
         found: list[Mapping[str, Any]] = []
         oldest_ms = (min(self._watched.since_us, now_us) - _LISTED_BACK_US) // US_PER_MS
-        scope = {"logGroupName": self._group, "orderBy": "LastEventTime", "descending": True}
+        scope: dict[str, Any] = {"logGroupName": self._group, "orderBy": "LastEventTime", "descending": True}
         try:
             async for page in self._api.pages("describe_log_streams", "nextToken", **scope):
                 listed = page.data.get("logStreams", [])
@@ -80,7 +80,7 @@ class Logs:
 
     async def _first_event(self, stream: Mapping[str, Any]) -> Row | None:
         name = stream["logStreamName"]
-        scope = {"logGroupName": self._group, "logStreamName": name, "startFromHead": True, "limit": 1}
+        scope: dict[str, Any] = {"logGroupName": self._group, "logStreamName": name, "startFromHead": True, "limit": 1}
         pages = 0
         async for page in self._api.pages("get_log_events", "nextForwardToken", "nextToken", **scope):
             events = page.data.get("events") or []
@@ -98,7 +98,11 @@ class Logs:
     async def _tail(self, now_us: int, reading: Reading) -> None:
         names = list(self._tailed)[:_STREAMS_PER_CALL]
         start_us = min(self._tailed[name] for name in names)
-        scope = {"logGroupName": self._group, "logStreamNames": names, "startTime": start_us // US_PER_MS}
+        scope: dict[str, Any] = {
+            "logGroupName": self._group,
+            "logStreamNames": names,
+            "startTime": start_us // US_PER_MS,
+        }
         newest_us: dict[str, int] = {}
         ready: set[str] = set()
         async for page in self._api.pages("filter_log_events", "nextToken", **scope):

@@ -15,8 +15,9 @@ from loadgen.collect.rows import redact, sample
 from loadgen.collect.watch import Watch
 from traces.clock import ClientClock, EndpointClock
 
-_LAST_READ_S = 20.0
-_POLL_ENDS_S = 12.0
+# Whoever waits for our end (a replay) loses patience some time after the tail.
+_LAST_READ_S = 12.0
+_POLL_ENDS_S = 6.0
 
 
 class Collection:
@@ -79,6 +80,8 @@ class Collection:
             for task in [flusher, ready, *polls]:
                 task.cancel()
             await asyncio.gather(flusher, ready, *polls, return_exceptions=True)
+            for watch in self._watches:
+                watch.finish()
             await self._flush()
 
     async def _announce(self, on_ready: Callable[[], None]) -> None:

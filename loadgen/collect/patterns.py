@@ -29,9 +29,9 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     engine: str
     versions: str
-    anchor: str
     regex: str
     example: str
+    anchor: str | None = None
 
 
 class Match(NamedTuple):

@@ -121,6 +121,8 @@ async def alone(
             manifest.state = "interrupted" if ending.interrupted else "finished"
             manifest.finished_us = clock.now_us()
             started[0].write_manifest(manifest)
+    for table in written:
+        run.compact(table)
     manifest.collector = {"rows": written}
     run.write_manifest(manifest)
     return run.path, written, ending.interrupted

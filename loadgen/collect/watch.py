@@ -11,7 +11,7 @@ from typing import NamedTuple
 from loadgen.collect.base import DeniedError, MalformedError, Source, SourceError
 from loadgen.collect.journal import Journal
 from loadgen.collect.pacing import Cadence
-from loadgen.collect.rows import gap
+from loadgen.collect.rows import gap, redact
 from traces.clock import ClientClock, EndpointClock
 
 _SHORTEST_PERIOD_S = 0.02
@@ -27,8 +27,8 @@ class _OpenGap(NamedTuple):
 class Watch:
     """Polls one source until told to stop.
 
-    A gap is written when it opens (without an end) and again, with the same source and start, when it closes: the row
-    with an end holds. A denied source is given up; its gap stays open.
+    A gap is one row, from the last good reading to the next one. It is written when it closes, or by `finish`, without
+    an end. A denied source is given up; its gap has no end.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Watch:
             self.given_up = isinstance(error, DeniedError)
         except Exception as error:
             # A strange answer, or an adapter's bug, must not end the collection.
-            failures = [MalformedError(f"{self.source.name}: {type(error).__name__}: {error}")]
+            failures = [MalformedError(redact(f"{self.source.name}: {type(error).__name__}: {error}"))]
         finally:
             self.attempted.set()
         self._file(failures)
@@ -102,13 +102,17 @@ class Watch:
     def _open(self, failure: SourceError, now_us: int) -> None:
         if self._gap is not None and self._gap.reason == failure.reason:
             return
+        # Another reason begins another gap, where the one before ends.
+        start_us = self._good_us if self._gap is None else now_us
         self._close(now_us)
-        self._gap = _OpenGap(self._good_us, failure.reason, str(failure))
-        self._good_us = now_us
-        self._journal.add("gaps", gap(self.source.name, failure.reason, self._gap.start_us, None, str(failure)))
+        self._gap = _OpenGap(start_us, failure.reason, str(failure))
         self._tell(f"{self.source.name}: {failure.reason} ({failure}); trying again more slowly")
 
-    def _close(self, end_us: int) -> None:
+    def finish(self) -> None:
+        """File a gap that has not closed."""
+        self._close(None)
+
+    def _close(self, end_us: int | None) -> None:
         if self._gap is not None:
             start_us, reason, detail = self._gap
             self._journal.add("gaps", gap(self.source.name, reason, start_us, end_us, detail))

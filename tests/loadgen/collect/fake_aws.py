@@ -106,7 +106,10 @@ class FakeAws:
 
     def get_metric_data(self, asked: dict[str, Any]) -> Any:
         results = []
-        start, end = (at if isinstance(at, datetime) else to_datetime(int(at * US)) for at in (asked["StartTime"], asked["EndTime"]))
+        start, end = (
+            at if isinstance(at, datetime) else to_datetime(int(at * US))
+            for at in (asked["StartTime"], asked["EndTime"])
+        )
         for query in asked["MetricDataQueries"]:
             stat = query["MetricStat"]
             points = [
@@ -154,7 +157,9 @@ def error(status: int, code: str, message: str = "made up") -> web.Response:
 
 def cbor_error(status: int, code: str, message: str = "made up") -> web.Response:
     body = cbor2.dumps({"__type": f"com.amazonaws.cloudwatch#{code}", "message": message})
-    return web.Response(status=status, body=body, headers={"smithy-protocol": "rpc-v2-cbor"}, content_type="application/cbor")
+    return web.Response(
+        status=status, body=body, headers={"smithy-protocol": "rpc-v2-cbor"}, content_type="application/cbor"
+    )
 
 
 def _snake(operation: str) -> str:
@@ -262,7 +267,7 @@ class Server:
 
 
 def tell_a_scale_out(fake: FakeAws, begin_us: int) -> None:
-    """Put a whole scale-out from 1 to 2 instances into the fake, its decision at `begin_us` (counts stay as they are)."""
+    """Put a scale-out from 1 to 2 instances into the fake, its decision at `begin_us`; the counts stay as they are."""
     began, ended = to_datetime(begin_us), to_datetime(begin_us + 525 * US)
     fake.activities.append(
         {
@@ -272,7 +277,7 @@ def tell_a_scale_out(fake: FakeAws, begin_us: int) -> None:
             "StartTime": began,
             "EndTime": ended,
             "StatusCode": "Successful",
-            "StatusMessage": "Successfully set desired instance count to 2. Change successfully fulfilled by sagemaker.",
+            "StatusMessage": "Change successfully fulfilled by sagemaker.",
             "ServiceNamespace": "sagemaker",
             "ResourceId": RESOURCE,
             "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
@@ -281,7 +286,10 @@ def tell_a_scale_out(fake: FakeAws, begin_us: int) -> None:
     fake.history.append(history_item(begin_us - 2 * US, [(begin_us - 30 * US, 8.0), (begin_us - 20 * US, 9.0)]))
     fake.streams[f"{VARIANT}/i-new"] = [
         (begin_us + 453 * US, "INFO 06-30 10:03:59 [api_server.py:1] vLLM API server version 0.14.0"),
-        (begin_us + 460 * US, "(EngineCore_DP0 pid=9) INFO 06-30 10:04:07 [a.py:2] Starting to load model /opt/ml/model..."),
+        (
+            begin_us + 460 * US,
+            "(EngineCore_DP0 pid=9) INFO 06-30 10:04:07 [a.py:2] Starting to load model /opt/ml/model...",
+        ),
         (begin_us + 461 * US, f"INFO received: {PROMPT}"),
         (begin_us + 490 * US, "(EngineCore_DP0 pid=9) INFO 06-30 10:04:37 [a.py:3] Loading weights took 30.00 seconds"),
         (begin_us + 525 * US, "(APIServer pid=1) INFO:     Application startup complete."),
@@ -306,7 +314,11 @@ def history_item(at_us: int, points: list[tuple[int, float]], state: str = "ALAR
         "threshold": 5.0,
         "evaluatedDatapoints": [{"timestamp": text(at), "value": value} for at, value in points],
     }
-    data = {"version": "1.0", "oldState": {"stateValue": "OK"}, "newState": {"stateValue": state, "stateReasonData": reason}}
+    data = {
+        "version": "1.0",
+        "oldState": {"stateValue": "OK"},
+        "newState": {"stateValue": state, "stateReasonData": reason},
+    }
     return {
         "AlarmName": ALARM,
         "AlarmType": "MetricAlarm",

@@ -26,7 +26,9 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 # The command line as `ramptrace` composes it, without the parts that another room brings.
-MAIN = "import sys, ramptrace; ramptrace._COMMANDS['collect'] = ('loadgen.collect.cli', ''); ramptrace.main(sys.argv[1:])"
+MAIN = (
+    "import sys, ramptrace; ramptrace._COMMANDS['collect'] = ('loadgen.collect.cli', ''); ramptrace.main(sys.argv[1:])"
+)
 
 
 def make_run(path: Path, server: Server, *, flush_s: float = 0.1, **collect: str) -> RunDir:
@@ -85,7 +87,14 @@ async def _collect(run: RunDir, meanwhile: Callable[[int], bool], pause_s: float
     ending, ready = Ending(asyncio.Event(), asyncio.Event()), asyncio.Event()
     collection = asyncio.create_task(
         collect_into(
-            run, section, ClientClock(), manifest.clock, ending, flush_s=manifest.flush_s, say=said.append, on_ready=ready.set
+            run,
+            section,
+            ClientClock(),
+            manifest.clock,
+            ending,
+            flush_s=manifest.flush_s,
+            say=said.append,
+            on_ready=ready.set,
         )
     )
     await asyncio.wait_for(ready.wait(), 30)

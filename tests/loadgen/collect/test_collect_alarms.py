@@ -71,11 +71,15 @@ def test_other_items_are_kept_without_an_anchor() -> None:
 
 anything: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(["newState", "stateValue", "stateReasonData", "evaluatedDatapoints", "period", "threshold"]),
-        inner,
-        max_size=4,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["newState", "stateValue", "stateReasonData", "evaluatedDatapoints", "period", "threshold"]
+            ),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=12,
 )

@@ -60,7 +60,11 @@ def test_a_value_under_an_unknown_key_never_survives(secret: str, key: str) -> N
 
 
 def test_messages_lose_keys_tokens_and_accounts() -> None:
-    text = "user arn:aws:iam::123456789012:user/me key AKIAIOSFODNN7EXAMPLE sent " + "Ab1/" * 12 + " to endpoint/a/variant/b"
+    text = (
+        "user arn:aws:iam::123456789012:user/me key AKIAIOSFODNN7EXAMPLE sent "
+        + "Ab1/" * 12
+        + " to endpoint/a/variant/b"
+    )
     found = redact(text)
     assert found == "user arn:aws:iam::***:user/me key *** sent *** to endpoint/a/variant/b"
     assert len(redact("a b " * 500)) <= 300

@@ -1,5 +1,6 @@
 """Changes seen between two polls: the interval holds the true change, whatever the polls' timing."""
 
+import itertools
 import json
 from datetime import UTC, datetime
 
@@ -52,7 +53,7 @@ def test_every_interval_holds_a_true_change(steps: list[tuple[int, int]], polls:
         assert (row["anchor"] == "in_service") == (detail["to"] > detail["from"])
         assert row["clock"] == "client"
         assert row["method"] == "polled"
-    for earlier, later in zip(rows, rows[1:], strict=False):
+    for earlier, later in itertools.pairwise(rows):
         assert json.loads(earlier["detail"])["to"] == json.loads(later["detail"])["from"]
 
 
@@ -87,4 +88,6 @@ def test_variant_status_of_a_scale_in_dates_nothing() -> None:
     statuses = [{"Status": "Updating", "StartTime": datetime(2026, 7, 1, tzinfo=UTC)}]
     (row,) = variant_statuses(Answer(endpoint(2, 1, statuses), 5, 9), "v", "r")
     assert row["anchor"] is None
-    assert variant_statuses(Answer(endpoint(1, 1, [{"Status": "Updating"}, {"Status": "Baking"}]), 5, 9), "v", "r") == []
+    assert (
+        variant_statuses(Answer(endpoint(1, 1, [{"Status": "Updating"}, {"Status": "Baking"}]), 5, 9), "v", "r") == []
+    )

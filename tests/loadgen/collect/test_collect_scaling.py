@@ -1,5 +1,6 @@
 """Scaling activities change after they appeared: what is written last is what holds."""
 
+import itertools
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -68,7 +69,9 @@ def test_fields_may_be_missing(broken: dict) -> None:
 
 
 @given(readings=st.lists(st.sampled_from(["InProgress", "Successful"]), min_size=1, max_size=8))
-def test_rows_are_written_again_only_when_they_changed(readings: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_rows_are_written_again_only_when_they_changed(
+    readings: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     run = RunDir.create(Path(tmp_path_factory.mktemp("run")) / "r", Manifest(run_id="r"))
     journal = Journal(run)
     for number, code in enumerate(readings):
@@ -77,7 +80,7 @@ def test_rows_are_written_again_only_when_they_changed(readings: list[str], tmp_
     journal.write(journal.cut())
     written = run.scan("observations").collect().sort("response_received")
     decisions = written.filter(written["native_id"] == "a:decision")
-    runs = 1 + sum(a != b for a, b in zip(readings, readings[1:], strict=False))
+    runs = 1 + sum(a != b for a, b in itertools.pairwise(readings))
     assert decisions.height == runs
     assert json.loads(decisions["detail"][-1])["status_code"] == readings[-1]
     assert (written["anchor"] == "in_service").sum() == ("Successful" in readings)
