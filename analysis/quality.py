@@ -97,8 +97,7 @@ def _silence(inputs: RunInputs) -> list[Finding]:
             return [_finding("no-collector", "warning", text)]
         return []
     last: int = at.max()  # type: ignore[assignment]
-    # The last arrival, not the last answer: a backlog may drain long after the collector was to stop.
-    ended: int | None = inputs.requests["due"].dt.epoch("us").max()  # type: ignore[assignment]
+    ended = _load_end_us(inputs)
     patience = round(max(5 * US_PER_S, 5 * inputs.manifest.flush_s * US_PER_S) * inputs.manifest.time_scale)
     if ended is None or ended - last <= patience:
         return []
@@ -107,6 +106,18 @@ def _silence(inputs: RunInputs) -> list[Finding]:
         f"({format_duration(ended - last)}): what happened then was not seen"
     )
     return [_finding("collector-silent", "error", text)]
+
+
+def _load_end_us(inputs: RunInputs) -> int | None:
+    """Return when the load ended, or was to end in a run that was killed.
+
+    It ends with the last arrival, not the last answer: a backlog may drain long after the collector was to stop.
+    """
+    last: int | None = inputs.requests["due"].dt.epoch("us").max()  # type: ignore[assignment]
+    if inputs.manifest.state != "running" or inputs.load_start_us is None or inputs.trace.is_empty():
+        return last
+    planned: int = inputs.trace["arrival_us"].max()  # type: ignore[assignment]
+    return max(inputs.load_start_us + planned, last or 0)
 
 
 def _gaps(inputs: RunInputs) -> list[Finding]:

@@ -121,6 +121,8 @@ class ReplaySession:
         Raises `BadInputError` or `UnreachableError` before anything is written.
         """
         scenario, now_us = self.scenario, self.clock.now_us
+        if self._run_path is not None:
+            RunDir.refuse_existing(self._run_path)
         frame, used = in_thread(_cut_trace, scenario)
         self._endpoint = make_endpoint(scenario.target, seed=scenario.replay.seed)
         target = self._endpoint.target

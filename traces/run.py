@@ -77,15 +77,20 @@ class RunDir:
     @classmethod
     def create(cls, path: str | Path, manifest: Manifest) -> RunDir:
         """Make a new run directory and write its manifest; an existing run is never written over."""
+        cls.refuse_existing(path)
         run = cls(path)
-        if (run.path / MANIFEST).exists():
-            raise BadInputError(f"{run.path}: a run is already there; choose another directory with --run-dir")
         try:
             run.path.mkdir(parents=True, exist_ok=True)
             run.write_manifest(manifest)
         except OSError as error:
             raise BadInputError(f"{run.path}: cannot write a run directory there ({error.strerror})") from error
         return run
+
+    @staticmethod
+    def refuse_existing(path: str | Path) -> None:
+        """Raise `BadInputError` when a run lies at `path` already."""
+        if (Path(path) / MANIFEST).exists():
+            raise BadInputError(f"{path}: a run is already there; choose another directory with --run-dir")
 
     @classmethod
     def open(cls, path: str | Path) -> RunDir:
