@@ -274,6 +274,8 @@ class ReplaySession:
                 time_scale=time_scale,
                 hub_latency_p99_us=self._probe.all.quantile_us(0.99),
                 connect_p99_us=connect_us,
+                cpu_share=self._probe.cpu_share,
+                cpu_wait_share=self._probe.cpu_wait_share,
             )
         )
         manifest.verdict = verdict(found, self.scenario.verdict)

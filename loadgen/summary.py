@@ -64,6 +64,8 @@ def fidelity(
     time_scale: float,
     hub_latency_p99_us: int | None,
     connect_p99_us: int | None,
+    cpu_share: float | None = None,
+    cpu_wait_share: float | None = None,
 ) -> Fidelity:
     """Return how well the schedule was held, from a Request table (client clock)."""
     found = counts(requests)
@@ -78,6 +80,8 @@ def fidelity(
         worst_second=worst,
         hub_latency_p99_ms=None if hub_latency_p99_us is None else hub_latency_p99_us / 1e3,
         connect_p99_ms=None if connect_p99_us is None else connect_p99_us / 1e3,
+        cpu_share=cpu_share,
+        cpu_wait_share=cpu_wait_share,
         time_scale=time_scale,
     )
 

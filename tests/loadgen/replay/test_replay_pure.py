@@ -91,6 +91,8 @@ def made(lags, **more) -> Fidelity:
         (made([5.0] * 100), "VALID", None),
         (made([5.1] * 100), "DEGRADED", "late"),
         (made([60.0] * 100), "INVALID", "late"),
+        (made([60.0] * 100, cpu_wait_share=0.2), "INVALID", "20% of the time"),
+        (made([60.0] * 100, cpu_share=0.9), "INVALID", "lower the rate"),
         (made([60.0] * 100, hub_latency_p99_ms=40.0), "INVALID", "core of its own"),
         (made([60.0] * 100, connect_p99_ms=55.0), "INVALID", "opening connections"),
         (made([1.0] * 100, not_sent={"max_in_flight": 1}), "DEGRADED", "max_in_flight"),
