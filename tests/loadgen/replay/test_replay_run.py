@@ -276,7 +276,7 @@ def test_the_web_ui_stops_a_run_and_starts_another(server, trace, command, tmp_p
         until(lambda: "user_count" in post("/stats/requests"))
         assert post("/swarm", user_count="1", spawn_rate="1", condition="first")["success"]
         until(lambda: len(runs()) == 1)
-        assert post("/stop")["success"]
+        assert post("/stop", now="1")["success"]
         assert RunDir.open(runs()[0]).manifest().state == "interrupted"
         assert RunDir.open(runs()[0]).scan("requests").collect().height == 1000
         assert post("/swarm", user_count="1", spawn_rate="1", window="0s..1s", condition="second")["success"]
