@@ -19,7 +19,7 @@ from loadgen.lookahead import LookAhead, Prepared
 from loadgen.sender import CancelledError
 from loadgen.timer import make_timer
 
-_YIELD_EVERY = 8
+_YIELD_EVERY = 128  # a turn of a busy loop takes long: yielding often would throttle the catching up after a stall
 _WARM_US = 500_000
 _WARM_EVERY_S = 0.05
 _WARM_LIMIT = 2000

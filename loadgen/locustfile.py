@@ -7,6 +7,8 @@ The exit code is the run's verdict, as with `ramptrace replay`: a failed request
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,7 +59,9 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
             "ramptrace replays a trace from one process: with --master, --worker or --processes each worker would "
             "send the whole trace. Leave those options out."
         )
-        raise SystemExit(2)
+        # At once: the orderly end of a forked worker waits for messages to a master that has refused as well.
+        sys.stderr.flush()
+        os._exit(2)
 
     def make_session(on_request: Callable[[RequestRow], None]) -> ReplaySession:
         return _session(environment, on_request)

@@ -87,13 +87,15 @@ def fidelity(
 
 
 def _worst_second(requests: pl.LazyFrame, t0_us: int) -> tuple[int | None, int]:
-    """Return the client second from t0 in which offered and delivered requests differ most, and by how many."""
+    """Return the client second from t0 in which offered and delivered requests differ most, and by how many.
+
+    Rows left unsent because the user stopped the run were not offered any more.
+    """
+    offered = requests.filter(pl.col("sent").is_not_null() | pl.col("error_kind").ne_missing("interrupted"))
 
     def per_second(column: str) -> pl.LazyFrame:
         second = (pl.col(column).dt.epoch("us") - t0_us) // 1_000_000
-        return (
-            requests.filter(pl.col(column).is_not_null()).group_by(second.alias("second")).agg(pl.len().alias(column))
-        )
+        return offered.filter(pl.col(column).is_not_null()).group_by(second.alias("second")).agg(pl.len().alias(column))
 
     joined = per_second("due").join(per_second("sent"), on="second", how="full", coalesce=True)
     difference = pl.col("due").fill_null(0).cast(pl.Int64) - pl.col("sent").fill_null(0).cast(pl.Int64)

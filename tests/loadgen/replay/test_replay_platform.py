@@ -81,9 +81,9 @@ def test_a_collector_that_dies_before_it_is_ready_holds_nothing_up(server, trace
     assert (manifest.collector["state"], manifest.collector["exit_code"]) == ("died", 2)
 
 
-def test_an_emulators_clock_scales_the_schedule(server, trace, replay, rows, tmp_path):
+def test_an_emulators_clock_scales_the_schedule(server_with_clock, trace, replay, rows, tmp_path):
     """A target on loopback that answers /_ramptrace/clock: arrivals and latencies are in its time."""
-    code, summary, _ = replay(trace([0, 2000, 4000]), f"http://127.0.0.1:{server.port}")
+    code, summary, _ = replay(trace([0, 2000, 4000]), server_with_clock.url("ok"))
     assert code == 0
     assert summary["emulated"] is True
     manifest = RunDir.open(tmp_path / "run").manifest()

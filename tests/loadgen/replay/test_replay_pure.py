@@ -147,6 +147,19 @@ def test_the_worst_second_is_where_sending_left_the_schedule():
     assert sorted(found.lags_ms.round(3).to_list()) == [200.0, 200.0, 200.0, 500.0, 500.0]
 
 
+def test_rows_left_unsent_by_a_stop_were_not_offered():
+    sent = {"due": at(0.5), "sent": at(0.5), "outcome": "ok"}
+    unsent = {"due": at(9), "outcome": "not_sent", "error_kind": "interrupted"}
+    found = fidelity(
+        requests(sent, unsent, unsent),
+        t0_us=int(T0.timestamp() * 1e6),
+        time_scale=1,
+        hub_latency_p99_us=None,
+        connect_p99_us=None,
+    )
+    assert (found.max_abs_error_per_s, found.not_sent) == (0, {"interrupted": 2})
+
+
 def test_latencies_are_in_endpoint_time_and_null_where_nothing_shows_them():
     frame = requests({"due": at(0), "sent": at(0.01), "done": at(0.11), "outcome": "ok"})
     found = latencies_ms(frame, 20.0)
