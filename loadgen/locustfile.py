@@ -7,6 +7,7 @@ The exit code is the run's verdict, as with `ramptrace replay`: a failed request
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,12 @@ _TEXT_OPTIONS = {
 }
 
 
+_ONE_PROCESS = (
+    "ramptrace replays a trace from one process: with --master, --worker or --processes each worker would send the "
+    "whole trace. Leave those options out."
+)
+
+
 @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
 def _add_options(parser: Any) -> None:
     group = parser.add_argument_group("ramptrace", "What to replay, and where to send it")
@@ -48,15 +55,25 @@ def _add_options(parser: Any) -> None:
         group.add_argument(f"--{name}", default="", help=text, env_var=f"RAMPTRACE_{name.upper().replace('-', '_')}")
     group.add_argument("--max-in-flight", type=int, default=0, help="Cap on requests in flight; 0 is no cap")
     group.add_argument("--seed", type=int, default=0, help="Seed of the prompt texts")
+    _refuse_workers(parser)
+
+
+def _refuse_workers(parser: Any) -> None:
+    """End Locust with code 2 when it is asked for several processes.
+
+    Here and not at `init` only: by then workers are forked, and go on looking for their master for a minute.
+    """
+    arguments = [argument for argument in sys.argv[1:] if argument not in {"-h", "--help"}]
+    options, _ = parser.parse_known_args(arguments)
+    if options.processes or options.master or options.worker:
+        sys.stderr.write(f"{_ONE_PROCESS}\n")
+        raise SystemExit(2)
 
 
 @events.init.add_listener  # type: ignore[untyped-decorator]
 def _attach(environment: Environment, runner: Any, **_: Any) -> None:
     if not isinstance(runner, LocalRunner):
-        logger.error(
-            "ramptrace replays a trace from one process: with --master, --worker or --processes each worker would "
-            "send the whole trace. Leave those options out."
-        )
+        logger.error(_ONE_PROCESS)
         raise SystemExit(2)
 
     def make_session(on_request: Callable[[RequestRow], None]) -> ReplaySession:

@@ -132,7 +132,7 @@ class ReplaySession:
             verify_tls=scenario.target.verify_tls,
             now_us=now_us,
         )
-        clock = find_emulator(scenario.emulator.url if scenario.emulator else None, target, self._client, now_us)
+        clock = self._read_clock()
         self._name_model()
         self._endpoint.refresh()
         if self._stopped.is_set():
@@ -267,6 +267,7 @@ class ReplaySession:
         """Write the verdict, see the collector out, and close the manifest."""
         manifest = self.manifest
         manifest.finished_us = self.clock.now_us()
+        self._bound_clock_error()
         connect_us = self._sender.connect.quantile_us(0.99) if self._sender else None
         requests = self.run.scan("requests")
         found = in_thread(
@@ -276,6 +277,8 @@ class ReplaySession:
                 time_scale=time_scale,
                 hub_latency_p99_us=self._probe.all.quantile_us(0.99),
                 connect_p99_us=connect_us,
+                cpu_share=self._probe.cpu_share,
+                cpu_wait_share=self._probe.cpu_wait_share,
             )
         )
         manifest.verdict = verdict(found, self.scenario.verdict)
@@ -297,6 +300,23 @@ class ReplaySession:
         manifest.state = "interrupted" if self._stopped.is_set() or failed else "finished"
         self._note_collector()
         return summary
+
+    def _bound_clock_error(self) -> None:
+        """Read an emulator's clock again, and widen the map's error to what it was off by at the end."""
+        if not self.manifest.emulated:
+            return
+        try:
+            again = self._read_clock()
+        except RamptraceError:
+            return  # it is gone; the reading from the start is what there is
+        if again is not None:
+            clock = self.manifest.clock
+            off_us = abs(clock.to_client_us(again.endpoint_epoch_us) - again.client_epoch_us) + again.error_us
+            self.manifest.clock = msgspec.structs.replace(clock, error_us=max(clock.error_us, off_us))
+
+    def _read_clock(self) -> EndpointClock | None:
+        emulator = self.scenario.emulator
+        return find_emulator(emulator.url if emulator else None, self._endpoint.target, self._client, self.clock.now_us)
 
     def _note_collector(self) -> None:
         if self._companion is not None:

@@ -64,6 +64,8 @@ def fidelity(
     time_scale: float,
     hub_latency_p99_us: int | None,
     connect_p99_us: int | None,
+    cpu_share: float | None = None,
+    cpu_wait_share: float | None = None,
 ) -> Fidelity:
     """Return how well the schedule was held, from a Request table (client clock)."""
     found = counts(requests)
@@ -78,18 +80,22 @@ def fidelity(
         worst_second=worst,
         hub_latency_p99_ms=None if hub_latency_p99_us is None else hub_latency_p99_us / 1e3,
         connect_p99_ms=None if connect_p99_us is None else connect_p99_us / 1e3,
+        cpu_share=cpu_share,
+        cpu_wait_share=cpu_wait_share,
         time_scale=time_scale,
     )
 
 
 def _worst_second(requests: pl.LazyFrame, t0_us: int) -> tuple[int | None, int]:
-    """Return the client second from t0 in which offered and delivered requests differ most, and by how many."""
+    """Return the client second from t0 in which offered and delivered requests differ most, and by how many.
+
+    Rows left unsent because the user stopped the run were not offered any more.
+    """
+    offered = requests.filter(pl.col("sent").is_not_null() | pl.col("error_kind").ne_missing("interrupted"))
 
     def per_second(column: str) -> pl.LazyFrame:
         second = (pl.col(column).dt.epoch("us") - t0_us) // 1_000_000
-        return (
-            requests.filter(pl.col(column).is_not_null()).group_by(second.alias("second")).agg(pl.len().alias(column))
-        )
+        return offered.filter(pl.col(column).is_not_null()).group_by(second.alias("second")).agg(pl.len().alias(column))
 
     joined = per_second("due").join(per_second("sent"), on="second", how="full", coalesce=True)
     difference = pl.col("due").fill_null(0).cast(pl.Int64) - pl.col("sent").fill_null(0).cast(pl.Int64)

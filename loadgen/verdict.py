@@ -11,11 +11,16 @@ from loadgen.scenario import VerdictSection
 
 VALID, DEGRADED, INVALID = "VALID", "DEGRADED", "INVALID"
 
+_BUSY_SHARE, _FULL_SHARE = 0.05, 0.8
+
 _QUANTILES = {"lag_p50_ms": 0.5, "lag_p99_ms": 0.99, "lag_p999_ms": 0.999, "lag_max_ms": 1.0}
 
 
 class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run's verdict is formed from. Lags in client ms; `connect_p99_ms` is of connections opened when due."""
+    """What a run's verdict is formed from. Lags in client ms; `connect_p99_ms` is of connections opened when due.
+
+    `cpu_share` and `cpu_wait_share`: shares of the run in which the sending thread ran, and waited for a processor.
+    """
 
     rows_planned: int
     rows_sent: int
@@ -25,6 +30,8 @@ class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
     worst_second: int | None
     hub_latency_p99_ms: float | None
     connect_p99_ms: float | None
+    cpu_share: float | None = None
+    cpu_wait_share: float | None = None
     time_scale: float
 
 
@@ -56,6 +63,8 @@ def verdict(fidelity: Fidelity, limits: VerdictSection) -> dict[str, Any]:
         },
         "hub_latency_p99_ms": fidelity.hub_latency_p99_ms,
         "connect_p99_ms": fidelity.connect_p99_ms,
+        "cpu_share": fidelity.cpu_share,
+        "cpu_wait_share": fidelity.cpu_wait_share,
         "time_scale": fidelity.time_scale,
         "clock": "client",
     }
@@ -80,6 +89,14 @@ def _judge_lag(p99_ms: float | None, fidelity: Fidelity, limits: VerdictSection)
 
 def _remedy(p99_ms: float, fidelity: Fidelity) -> str:
     hub, connect = fidelity.hub_latency_p99_ms or 0.0, fidelity.connect_p99_ms or 0.0
+    waited, ran = fidelity.cpu_wait_share or 0.0, fidelity.cpu_share or 0.0
+    if waited > _BUSY_SHARE:
+        return (
+            f"other work on this machine kept the load generator waiting for a processor {waited:.0%} of the time: "
+            "give it a core of its own"
+        )
+    if ran > _FULL_SHARE:
+        return f"the load generator used its core {ran:.0%} of the time: lower the rate or the time scale"
     if hub >= p99_ms / 4:
         return "this machine was busy: give the load generator a core of its own, or lower the rate or the time scale"
     if connect >= p99_ms / 4:

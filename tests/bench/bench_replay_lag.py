@@ -2,6 +2,8 @@
 
 Poisson arrivals, 20 tokens each, a first token after 30 ms and one every 2 ms; the server runs on the same machine.
 Prints one line per rate: lag in client ms (due instant to first byte written), and what the run's verdict says.
+`cpu` is the share of a core that the sending thread used, `wait` the share of time it waited for one: above a few per
+cent, the machine was not quiet.
 """
 
 from __future__ import annotations
@@ -51,15 +53,16 @@ def run(rate: float, folder: Path) -> dict:
 
 def main() -> None:
     rates = [float(text) for text in sys.argv[1:]] or [50.0, 200.0, 500.0]
-    print(f"{'req/s':>6}{'p50':>8}{'p99':>8}{'p99.9':>8}{'max':>8}{'hub p99':>9}  verdict, requests")
+    print(
+        f"{'req/s':>6}{'p50':>8}{'p99':>8}{'p99.9':>8}{'max':>8}{'hub p99':>9}{'cpu':>6}{'wait':>6}  verdict, requests"
+    )
     for rate in rates:
         with tempfile.TemporaryDirectory() as folder:
             summary = run(rate, Path(folder))
         verdict, requests = summary["verdict"], summary["requests"]
         lags = "".join(f"{verdict[name]:8.2f}" for name in ("lag_p50_ms", "lag_p99_ms", "lag_p999_ms", "lag_max_ms"))
-        print(
-            f"{rate:6g}{lags}{verdict['hub_latency_p99_ms']:9.2f}  {verdict['status']}, {requests['ok']} ok", flush=True
-        )
+        cpu = f"{verdict['hub_latency_p99_ms']:9.2f}{verdict['cpu_share']:6.0%}{verdict['cpu_wait_share']:6.0%}"
+        print(f"{rate:6g}{lags}{cpu}  {verdict['status']}, {requests['ok']} ok", flush=True)
 
 
 if __name__ == "__main__":

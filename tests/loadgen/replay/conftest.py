@@ -17,11 +17,11 @@ SERVER = Path(__file__).with_name("server.py")
 
 
 class Server:
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, *options: str) -> None:
         self.log = log
         log.touch()
         self.process = subprocess.Popen(
-            [sys.executable, str(SERVER), str(log)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(SERVER), str(log), *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.port = int(self.process.stdout.readline())
 
@@ -41,6 +41,14 @@ class Server:
 @pytest.fixture
 def server(tmp_path):
     found = Server(tmp_path / "server.log")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def server_with_clock(tmp_path):
+    """A server whose clock runs 20 times faster, as an emulator's does."""
+    found = Server(tmp_path / "server.log", "--clock")
     yield found
     found.close()
 

@@ -39,6 +39,10 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, log)
 
 async def answer(method: str, path: str, body: bytes, writer: asyncio.StreamWriter) -> bool:
     behaviour = path.split("/")[1]
+    if path == "/_ramptrace/clock" and "--clock" in sys.argv:
+        now = time.time_ns() // 1000
+        whole(writer, 200, {"emulated": True, "endpoint_us": now * 20, "client_us": now, "time_scale": 20.0})
+        return True
     if method == "GET":
         known = path.endswith("/models")
         whole(writer, 200 if known else 404, {"data": [{"id": "served-model"}]} if known else {})

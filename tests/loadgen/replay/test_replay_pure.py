@@ -91,6 +91,8 @@ def made(lags, **more) -> Fidelity:
         (made([5.0] * 100), "VALID", None),
         (made([5.1] * 100), "DEGRADED", "late"),
         (made([60.0] * 100), "INVALID", "late"),
+        (made([60.0] * 100, cpu_wait_share=0.2), "INVALID", "20% of the time"),
+        (made([60.0] * 100, cpu_share=0.9), "INVALID", "lower the rate"),
         (made([60.0] * 100, hub_latency_p99_ms=40.0), "INVALID", "core of its own"),
         (made([60.0] * 100, connect_p99_ms=55.0), "INVALID", "opening connections"),
         (made([1.0] * 100, not_sent={"max_in_flight": 1}), "DEGRADED", "max_in_flight"),
@@ -143,6 +145,19 @@ def test_the_worst_second_is_where_sending_left_the_schedule():
     )
     assert (found.worst_second, found.max_abs_error_per_s) == (2, 3), "of equal ones the first"
     assert sorted(found.lags_ms.round(3).to_list()) == [200.0, 200.0, 200.0, 500.0, 500.0]
+
+
+def test_rows_left_unsent_by_a_stop_were_not_offered():
+    sent = {"due": at(0.5), "sent": at(0.5), "outcome": "ok"}
+    unsent = {"due": at(9), "outcome": "not_sent", "error_kind": "interrupted"}
+    found = fidelity(
+        requests(sent, unsent, unsent),
+        t0_us=int(T0.timestamp() * 1e6),
+        time_scale=1,
+        hub_latency_p99_us=None,
+        connect_p99_us=None,
+    )
+    assert (found.max_abs_error_per_s, found.not_sent) == (0, {"interrupted": 2})
 
 
 def test_latencies_are_in_endpoint_time_and_null_where_nothing_shows_them():

@@ -6,9 +6,12 @@ import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
 import polars as pl
@@ -237,3 +240,50 @@ def test_locust_workers_are_refused(server, trace, command, tmp_path):
     assert done.returncode == 2
     assert "one process" in done.stderr
     assert not server.posts("ok")
+
+
+def test_the_web_ui_stops_a_run_and_starts_another(server, trace, command, tmp_path):
+    import loadgen
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    path = trace([i * 20 for i in range(1000)])
+    file = Path(loadgen.__file__).with_name("locustfile.py")
+    line = [sys.executable, "-m", "locust", "-f", str(file), "--web-host", "127.0.0.1", "--web-port", str(port)]
+    line += ["--trace", str(path), "--target", server.url("ok")]
+    process = start(line, tmp_path)
+
+    def post(route: str, **form: str) -> dict:
+        body = urllib.parse.urlencode(form).encode() if form else None
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{route}", body, timeout=30) as answer:
+            return json.loads(answer.read())
+
+    def runs() -> list[Path]:
+        return sorted(p for p in (tmp_path / "runs").glob("*") if list(p.glob("requests/[!.]*.parquet")))
+
+    def until(condition) -> None:
+        for _ in range(300):
+            try:
+                if condition():
+                    return
+            except OSError:
+                pass
+            time.sleep(0.1)
+        pytest.fail("it did not come to that")
+
+    try:
+        until(lambda: "user_count" in post("/stats/requests"))
+        assert post("/swarm", user_count="1", spawn_rate="1", condition="first")["success"]
+        until(lambda: len(runs()) == 1)
+        assert post("/stop", now="1")["success"]
+        assert RunDir.open(runs()[0]).manifest().state == "interrupted"
+        assert RunDir.open(runs()[0]).scan("requests").collect().height == 1000
+        assert post("/swarm", user_count="1", spawn_rate="1", window="0s..1s", condition="second")["success"]
+        until(lambda: len(runs()) == 2 and RunDir.open(runs()[1]).manifest().state == "finished")
+        assert [RunDir.open(run).manifest().condition for run in runs()] == ["first", "second"]
+        until(lambda: post("/stats/requests")["state"] == "stopped")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert process.returncode == 0
