@@ -19,6 +19,7 @@ from locust.runners import LocalRunner
 from loadgen.host import ReplayHost, ReplayUser
 from loadgen.options import resolve_scenario
 from loadgen.recorder import RequestRow
+from loadgen.scenario import load_scenario
 from loadgen.session import ReplaySession
 from traces.errors import RamptraceError
 
@@ -31,7 +32,6 @@ _TEXT_OPTIONS = {
     "trace": "Trace file, or corpus:NAME",
     "format": "Trace format, where it cannot be told from the content",
     "window": "Part of the trace, such as 0s..180s",
-    "target": "Address of the server",
     "kind": "Kind of endpoint: openai, sagemaker or http",
     "model": "Model to ask for",
     "endpoint-name": "SageMaker endpoint",
@@ -53,8 +53,14 @@ def _add_options(parser: Any) -> None:
     group = parser.add_argument_group("ramptrace", "What to replay, and where to send it")
     for name, text in _TEXT_OPTIONS.items():
         group.add_argument(f"--{name}", default="", help=text, env_var=f"RAMPTRACE_{name.upper().replace('-', '_')}")
+    # In the start form this is Locust's own field "Host". (Only the parser itself knows `include_in_web_ui`.)
+    parser.add_argument(
+        "--target", default="", help="Address of the server (the same as --host)", include_in_web_ui=False
+    )
     group.add_argument("--max-in-flight", type=int, default=0, help="Cap on requests in flight; 0 is no cap")
     group.add_argument("--seed", type=int, default=0, help="Seed of the prompt texts")
+    # Locust's page has no login unless asked for one, so it is not shown to the network unless asked to be.
+    parser.set_defaults(web_host="127.0.0.1")
     _refuse_workers(parser)
 
 
@@ -76,6 +82,9 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
         logger.error(_ONE_PROCESS)
         raise SystemExit(2)
 
+    options = environment.parsed_options
+    environment.host = environment.host or options.target or _scenario_target(options.scenario)
+
     def make_session(on_request: Callable[[RequestRow], None]) -> ReplaySession:
         return _session(environment, on_request)
 
@@ -95,5 +104,14 @@ def _session(environment: Environment, on_request: Callable[[RequestRow], None])
     options = environment.parsed_options
     given = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) or None for name in _TEXT_OPTIONS}
     path, run_dir = given.pop("scenario"), given.pop("run_dir")
+    given["target"] = environment.host or None
     scenario = resolve_scenario(path, **given, max_in_flight=options.max_in_flight or None, seed=options.seed or None)
     return ReplaySession(scenario, run_path=Path(run_dir) if run_dir else None, on_request=on_request)
+
+
+def _scenario_target(path: str) -> str | None:
+    """Return the address that a scenario file names, None without one; what is wrong with it is said at the start."""
+    try:
+        return load_scenario(path).target.url if path else None
+    except RamptraceError:
+        return None
