@@ -19,9 +19,10 @@ def chunk(delta: dict, finish: str | None = None, **more: object) -> bytes:
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, log) -> None:
+    patience = None
     try:
         while True:
-            head = await reader.readuntil(b"\r\n\r\n")
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), patience)
             lines = head.decode("latin-1").split("\r\n")
             method, path, _ = lines[0].split(" ")
             headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines[1:])}
@@ -32,10 +33,8 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, log)
             if not await answer(method, path, body, writer):
                 break
             await writer.drain()
-            if path.startswith("/impatient/"):
-                await asyncio.sleep(0.03)
-                break
-    except (asyncio.IncompleteReadError, ConnectionError):
+            patience = 0.03 if path.startswith("/impatient/") else None
+    except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
         pass
     finally:
         writer.close()
