@@ -15,13 +15,9 @@ from __future__ import annotations
 
 import _socket
 import errno
-import fcntl
 import os
-import select
 import socket
 import ssl
-import sys
-import termios
 import time
 from collections import deque
 from collections.abc import Callable
@@ -30,13 +26,12 @@ from typing import Any, Protocol
 import gevent
 import gevent.socket
 import msgspec
-from gevent.monkey import get_original
 from geventhttpclient.response import HTTPParseError, HTTPResponse
+
+from loadgen.sockets import WRITABLE, PlainSocket, closed_by_peer, unacknowledged_bytes, wait_for
 
 _RECV_BYTES = 16 * 1024
 _STALE_S = 1.0
-_READABLE, _WRITABLE = 1, 2
-_PEER_CLOSED = getattr(select, "POLLRDHUP", 0) | 0x0008 | 0x0010  # plus POLLERR and POLLHUP, by their fixed values
 
 
 class TransportError(Exception):
@@ -125,7 +120,6 @@ class HttpClient:
         self._idle: deque[Any] = deque()
         self._opening = 0
         self._turn = 0
-        self._poll: Callable[[], Any] = get_original("select", "poll")
 
     def exchange(
         self, wire: bytes, stamps: Stamps, deadline_s: float, open_decoder: Callable[[int, HTTPResponse], Decoder]
@@ -187,9 +181,7 @@ class HttpClient:
     def _take_idle(self) -> Any | None:
         while self._idle:
             sock = self._idle.pop()
-            poll = self._poll()
-            poll.register(sock.fileno(), _PEER_CLOSED)
-            if not poll.poll(0):
+            if not closed_by_peer(sock):
                 return sock
             sock.close()
         return None
@@ -208,12 +200,12 @@ class HttpClient:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             code = raw.connect_ex(sockaddr)
             if code == errno.EINPROGRESS:
-                _wait_for(raw.fileno(), _WRITABLE)
+                wait_for(raw.fileno(), WRITABLE)
                 code = raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
                 raise ConnectFailedError(_connect_kind(code), os.strerror(code))
             if self._context is None:
-                return _PlainSocket(raw)
+                return PlainSocket(raw)
             sock = gevent.socket.socket(family, socket.SOCK_STREAM, 0, fileno=raw.detach())
             return self._context.wrap_socket(sock, server_hostname=self._address.host)
         except ssl.SSLCertVerificationError as error:
@@ -278,63 +270,7 @@ class HttpClient:
 
     @staticmethod
     def _closed(sock: Any, parser: _Parser) -> CutError:
-        return CutError(_cut_kind(parser), "closed by the server", unread=_unacknowledged_bytes(sock) > 0)
-
-
-class _PlainSocket:
-    """A socket without TLS that waits before it reads.
-
-    gevent's own reads first and waits when that fails: on a stream, where nearly every read has to wait, the failed
-    call and its exception cost as much as everything else done for a chunk.
-    """
-
-    __slots__ = ("_hub", "_readable", "_sock")
-
-    def __init__(self, sock: _socket.socket) -> None:
-        self._sock = sock
-        self._hub = gevent.get_hub()
-        self._readable = self._hub.loop.io(sock.fileno(), _READABLE)
-
-    def fileno(self) -> int:
-        return self._sock.fileno()
-
-    def recv(self, limit: int) -> bytes:
-        while True:
-            self._hub.wait(self._readable)
-            try:
-                return self._sock.recv(limit)
-            except BlockingIOError:
-                continue
-
-    def sendall(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            try:
-                left = left[self._sock.send(left) :]
-            except BlockingIOError:
-                _wait_for(self._sock.fileno(), _WRITABLE)
-
-    def close(self) -> None:
-        self._readable.close()
-        self._sock.close()
-
-
-def _wait_for(fileno: int, events: int) -> None:
-    hub = gevent.get_hub()
-    watcher = hub.loop.io(fileno, events)
-    try:
-        hub.wait(watcher)
-    finally:
-        watcher.close()
-
-
-def _unacknowledged_bytes(sock: Any) -> int:
-    """Return how many bytes the peer's kernel has not acknowledged; 0 where the system does not tell."""
-    try:
-        answer = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
-    except OSError:
-        return 0
-    return int.from_bytes(answer, sys.byteorder)
+        return CutError(_cut_kind(parser), "closed by the server", unread=unacknowledged_bytes(sock) > 0)
 
 
 def _cut_kind(parser: _Parser) -> str:
@@ -343,12 +279,3 @@ def _cut_kind(parser: _Parser) -> str:
 
 def _connect_kind(code: int) -> str:
     return {errno.ECONNREFUSED: "refused", errno.ETIMEDOUT: "connect_timeout"}.get(code, "unreachable")
-
-
-def tls_context(*, verify: bool) -> ssl.SSLContext:
-    """Return a client context that verifies certificate and host name, unless told not to."""
-    context = ssl.create_default_context()
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context

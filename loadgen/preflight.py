@@ -18,8 +18,8 @@ from loadgen.httpclient import (
     HttpClient,
     Stamps,
     TransportError,
-    tls_context,
 )
+from loadgen.sockets import tls_context
 from traces.clock import EndpointClock
 from traces.errors import UnreachableError
 

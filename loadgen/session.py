@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,14 +13,14 @@ from typing import Any
 import gevent
 import gevent.event
 import msgspec
-import polars as pl
 
 from loadgen.companion import Companion
 from loadgen.dispatcher import Dispatcher, HubProbe
 from loadgen.endpoints.base import Endpoint
 from loadgen.httpclient import HttpClient
+from loadgen.intake import cut_trace, write_trace
 from loadgen.lookahead import LookAhead, Plan
-from loadgen.native import in_thread
+from loadgen.native import in_thread, quiet_interpreter
 from loadgen.plan import due_offset_us
 from loadgen.preflight import find_emulator, get_json, reach
 from loadgen.recorder import Recorder, RequestRow, SampleRow
@@ -32,7 +29,7 @@ from loadgen.sender import Sender, planned_row
 from loadgen.summary import counts, fidelity, latencies_ms
 from loadgen.verdict import verdict
 from traces.clock import ClientClock, EndpointClock
-from traces.errors import EXIT_INTERRUPTED, BadInputError, RamptraceError
+from traces.errors import EXIT_INTERRUPTED, RamptraceError
 from traces.run import Manifest, RunDir, TraceUsed
 
 STOP_GRACE_S = 10.0
@@ -41,7 +38,6 @@ STOP_GRACE_S = 10.0
 _COLLECTOR_READY_S = 60.0
 _COMPACT_ROWS = 2_000_000
 _SAMPLE_S = 1.0
-_SWITCH_INTERVAL_S = 0.0005
 _PACKAGES = ("ramptrace", "locust", "gevent", "geventhttpclient", "polars", "botocore")
 
 
@@ -123,7 +119,7 @@ class ReplaySession:
         scenario, now_us = self.scenario, self.clock.now_us
         if self._run_path is not None:
             RunDir.refuse_existing(self._run_path)
-        frame, used = in_thread(_cut_trace, scenario)
+        frame, used = in_thread(cut_trace, scenario)
         self._endpoint = make_endpoint(scenario.target, seed=scenario.replay.seed)
         target = self._endpoint.target
         self._client = reach(
@@ -139,7 +135,7 @@ class ReplaySession:
             raise StoppedError("interrupted before anything was sent; no run was made")
         self.run = self._create_run(used, clock)
         self._planned = used.rows or 0
-        last_arrival_us: int = in_thread(_write_trace, frame, self.run.path)
+        last_arrival_us: int = in_thread(write_trace, frame, self.run.path)
         self._last_due_us = due_offset_us(last_arrival_us, self.manifest.time_scale)
         self._recorder = Recorder(self.run, flush_s=scenario.replay.flush_us / 1e6)
         if scenario.collect is not None:
@@ -154,7 +150,7 @@ class ReplaySession:
         self.manifest.t0_us = self._t0_us
         self.run.write_manifest(self.manifest)
         failure: BaseException | None = None
-        with _quiet_interpreter():
+        with quiet_interpreter():
             self._recorder.start()
             self._probe.start()
             sampler = gevent.spawn(self._sample)
@@ -370,54 +366,6 @@ def make_endpoint(section: TargetSection, *, seed: int) -> Endpoint:
     from loadgen.endpoints.openai import OpenAiEndpoint
 
     return OpenAiEndpoint(section, seed=seed)
-
-
-def _cut_trace(scenario: Scenario) -> tuple[pl.LazyFrame, TraceUsed]:
-    from traces.readers import open_trace
-    from traces.transform import no_rows_message, window
-
-    section = scenario.trace
-    loaded = open_trace(section.path, section.format)
-    account = loaded.account()
-    start_us, end_us = section.window_us
-    frame = window(loaded.scan(), start_us, end_us)
-    rows = frame.select(pl.len()).collect().item()
-    if not rows:
-        raise BadInputError(no_rows_message(section.path, start_us, end_us, account.span_us, account.rows_kept))
-    used = TraceUsed(
-        source=section.path, format=account.format, sha256=account.sha256, window=section.window, rows=rows
-    )
-    return frame, used
-
-
-def _write_trace(frame: pl.LazyFrame, folder: Path) -> int:
-    """Write what is to be sent as `trace.parquet`, streaming, and return the last arrival (µs)."""
-    temporary = folder / ".part-trace.parquet"
-    frame.sink_parquet(temporary, compression="zstd", row_group_size=1 << 16)
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    final = temporary.rename(folder / "trace.parquet")
-    return int(pl.scan_parquet(final).select(pl.col("arrival_us").max()).collect().item())
-
-
-@contextmanager
-def _quiet_interpreter() -> Iterator[None]:
-    """Keep the interpreter's own pauses short while requests are timed.
-
-    What exists at the start is taken out of the garbage collector's sight, so that a collection looks at little; a
-    native thread that computes gives the lock back within half a millisecond instead of five.
-    """
-    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 10, 10)
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(interval)
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()
 
 
 def _versions() -> dict[str, str]:

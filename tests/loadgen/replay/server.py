@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import sys
 import time
 from pathlib import Path
@@ -18,9 +19,10 @@ def chunk(delta: dict, finish: str | None = None, **more: object) -> bytes:
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, log) -> None:
+    patience = None
     try:
         while True:
-            head = await reader.readuntil(b"\r\n\r\n")
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), patience)
             lines = head.decode("latin-1").split("\r\n")
             method, path, _ = lines[0].split(" ")
             headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines[1:])}
@@ -31,7 +33,8 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, log)
             if not await answer(method, path, body, writer):
                 break
             await writer.drain()
-    except (asyncio.IncompleteReadError, ConnectionError):
+            patience = 0.03 if path.startswith("/impatient/") else None
+    except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
         pass
     finally:
         writer.close()
@@ -109,7 +112,11 @@ async def stream(behaviour: str, asked: dict, writer: asyncio.StreamWriter) -> b
 
 async def main() -> None:
     with Path(sys.argv[1]).open("a") as log:
-        server = await asyncio.start_server(lambda r, w: serve(r, w, log), "127.0.0.1", 0, backlog=4096)
+        context = None
+        if "--tls" in sys.argv:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(sys.argv[sys.argv.index("--tls") + 1])
+        server = await asyncio.start_server(lambda r, w: serve(r, w, log), "127.0.0.1", 0, backlog=4096, ssl=context)
         print(server.sockets[0].getsockname()[1], flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 

@@ -100,6 +100,13 @@ def test_a_slow_server_does_not_delay_the_schedule(server, trace, replay, rows):
     assert found["sent"].max() < found["done"].min()
 
 
+def test_a_server_that_closes_idle_connections_loses_nothing(server, trace, replay, rows):
+    """Requests every 15 ms meet connections in every state of closing; none fails, and none is answered twice."""
+    replay(trace([i * 15 for i in range(80)]), server.url("impatient"))
+    assert rows()["outcome"].to_list() == ["ok"] * 80
+    assert len(server.posts("impatient")) == 80
+
+
 def test_a_cap_makes_requests_late_and_says_so(server, trace, replay, rows):
     code, summary, _ = replay(trace([0, 0, 0, 0]), server.url("slow"), "--max-in-flight", "1")
     assert code == 5
