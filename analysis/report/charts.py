@@ -195,9 +195,7 @@ def latency_chart(analysis: RunAnalysis) -> Spec | None:
                 "quantile:N", title=None, scale=alt.Scale(domain=["p50", "p95"], range=[[1, 0], [5, 3]])
             ),
             # From due lies under from sent: where a client is on time the two are one line with a rim.
-            size=alt.Size(
-                "measured:N", legend=None, scale=alt.Scale(domain=["from due", "from sent"], range=[4.5, 1.6])
-            ),
+            size=alt.condition("datum.measured == 'from due'", alt.value(4.5), alt.value(1.6)),
             tooltip=["measured:N", "quantile:N", "t:Q", "s:Q"],
         )
     )
@@ -343,7 +341,7 @@ def _spec(chart: alt.LayerChart | alt.FacetChart, height: int) -> Spec:
             titleFontSize=11,
             titleFontWeight="normal",
         ),
-        legend=alt.LegendConfig(orient="top", labelFontSize=11, symbolStrokeWidth=3),
+        legend=alt.LegendConfig(orient="top", labelFontSize=11, symbolStrokeWidth=3, columns=2),
     )
     found: Spec = sized.to_dict()
     found.pop("$schema", None)
