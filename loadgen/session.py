@@ -351,6 +351,7 @@ def make_endpoint(section: TargetSection, *, seed: int) -> Endpoint:
 
 
 def _cut_trace(scenario: Scenario) -> tuple[pl.LazyFrame, TraceUsed]:
+    from traces.lineage import steps_of
     from traces.readers import open_trace
     from traces.transform import no_rows_message, window
 
@@ -363,7 +364,12 @@ def _cut_trace(scenario: Scenario) -> tuple[pl.LazyFrame, TraceUsed]:
     if not rows:
         raise BadInputError(no_rows_message(section.path, start_us, end_us, account.span_us, account.rows_kept))
     used = TraceUsed(
-        source=section.path, format=account.format, sha256=account.sha256, window=section.window, rows=rows
+        source=section.path,
+        format=account.format,
+        sha256=account.sha256,
+        window=section.window,
+        rows=rows,
+        transforms=steps_of(loaded.path),
     )
     return frame, used
 

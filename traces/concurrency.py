@@ -1,0 +1,52 @@
+"""How many requests were under way at once, where the recording knows how long each took."""
+
+from __future__ import annotations
+
+import msgspec
+import polars as pl
+
+
+class Concurrency(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests under way. `known_share` is the share of rows whose latency is recorded; only those are counted.
+
+    `highest` is the largest number within each bin of `bin_us`, from the trace's start.
+    """
+
+    known_share: float
+    mean: float
+    peak: int
+    bin_us: int
+    highest: list[int]
+
+
+def concurrency(frame: pl.LazyFrame, rows: int, span_us: int, bin_us: int) -> Concurrency | None:
+    """Return the requests under way over `[0, span_us]`; None when no row has a latency.
+
+    A request is under way from its arrival to its arrival plus `source_latency_us`. Two columns of the trace are held
+    in memory: ends are not in the order of arrivals.
+    """
+    spans = frame.select("arrival_us", "source_latency_us").drop_nulls().collect(engine="streaming")
+    if spans.is_empty():
+        return None
+    ends = pl.col("arrival_us") + pl.col("source_latency_us")
+    moves = pl.concat(
+        [
+            spans.select(at="arrival_us", change=pl.lit(1, dtype=pl.Int64)),
+            spans.select(at=ends, change=pl.lit(-1, dtype=pl.Int64)),
+        ]
+    ).sort("at", "change")  # at one instant, who ends makes room first
+    levels = moves.with_columns(level=pl.col("change").cum_sum()).filter(pl.col("at") <= span_us)
+    bins = (
+        levels.group_by(pl.col("at") // bin_us).agg(top=pl.col("level").max(), last=pl.col("level").last()).sort("at")
+    )
+    every = pl.DataFrame({"at": range(span_us // bin_us + 1)}, schema={"at": pl.Int64}).join(bins, on="at", how="left")
+    carried = pl.col("last").forward_fill().shift(1).fill_null(0)
+    highest = every.sort("at").select(pl.max_horizontal("top", carried))["top"]
+    busy_us = spans.select(pl.min_horizontal(ends, pl.lit(span_us)) - pl.col("arrival_us")).to_series().sum()
+    return Concurrency(
+        known_share=spans.height / rows,
+        mean=float(busy_us) / span_us if span_us else float(spans.height),
+        peak=int(levels["level"].max()),  # type: ignore[arg-type]
+        bin_us=bin_us,
+        highest=highest.to_list(),
+    )
