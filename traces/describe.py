@@ -77,10 +77,10 @@ def describe(frame: pl.LazyFrame) -> Description:
     bins, prefixes = BinCounts(), PrefixCounter()
     inputs, outputs, sessions = Counts(), Counts(), Counts(pl.String)
     rows, first_us = 0, 0
-    columns = frame.collect_schema()
+    columns: list[str] = []
     for batch in in_batches(frame):
         if not rows:
-            first_us = batch["arrival_us"][0]
+            first_us, columns = batch["arrival_us"][0], batch.columns
         rows += batch.height
         gap_us = batch["gap_us"].drop_nulls()
         gaps.add(gap_us)
