@@ -19,13 +19,12 @@ class Concurrency(msgspec.Struct, frozen=True, kw_only=True):
     highest: list[int]
 
 
-def concurrency(frame: pl.LazyFrame, rows: int, span_us: int, bin_us: int) -> Concurrency | None:
-    """Return the requests under way over `[0, span_us]`; None when no row has a latency.
+def concurrency(spans: pl.DataFrame, rows: int, span_us: int, bin_us: int) -> Concurrency | None:
+    """Return the requests under way over `[0, span_us]`; None when there is no span.
 
-    A request is under way from its arrival to its arrival plus `source_latency_us`. Two columns of the trace are held
-    in memory: ends are not in the order of arrivals.
+    `spans` has `arrival_us` and `source_latency_us` of the rows whose latency is known, out of `rows` in all; a request
+    is under way from its arrival to its arrival plus its latency.
     """
-    spans = frame.select("arrival_us", "source_latency_us").drop_nulls().collect(engine="streaming")
     if spans.is_empty():
         return None
     ends = pl.col("arrival_us") + pl.col("source_latency_us")

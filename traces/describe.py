@@ -1,7 +1,7 @@
 """What a trace looks like, in figures. Pure: a trace frame in, figures out, in one pass and bounded memory.
 
-Bounded by what is distinct (seconds, lengths, conversations, prefix blocks), not by rows. Concurrency alone needs a
-second pass and the memory of two columns, and only where latencies are recorded.
+Bounded by what is distinct (seconds, lengths, conversations, prefix blocks), not by rows. Concurrency alone holds two
+columns in memory, and only of rows whose latency is recorded.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def describe(frame: pl.LazyFrame) -> Description:
     inputs, outputs, sessions = Counts(), Counts(), Counts(pl.String)
     rows, first_us = 0, 0
     columns: list[str] = []
+    latencies: list[pl.DataFrame] = []
     for batch in in_batches(frame):
         if not rows:
             first_us, columns = batch["arrival_us"][0], batch.columns
@@ -92,10 +93,11 @@ def describe(frame: pl.LazyFrame) -> Description:
             sessions.add(batch["session_id"].drop_nulls())
         if "prefix_blocks" in columns:
             prefixes.add(batch)
+        if "source_latency_us" in columns:
+            latencies.append(batch.select("arrival_us", "source_latency_us").drop_nulls())
     span_us = round(gaps.count * gaps.mean)
     last_us = first_us + span_us
     bin_us = chart_bin_us(last_us)
-    latencies = frame if "source_latency_us" in columns else None
     return Description(
         rows=rows,
         span_us=span_us,
@@ -111,7 +113,7 @@ def describe(frame: pl.LazyFrame) -> Description:
         output_tokens=outputs.figures(),
         input_tokens_histogram=inputs.doubling(),
         output_tokens_histogram=outputs.doubling(),
-        concurrency=None if latencies is None else concurrency(latencies, rows, last_us, bin_us),
+        concurrency=concurrency(pl.concat(latencies), rows, last_us, bin_us) if latencies else None,
         prefix_reuse=prefixes.result(),
         sessions=_sessions(sessions),
     )
