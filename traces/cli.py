@@ -22,6 +22,7 @@ _EXIT_FINDINGS = 2
 _ELSEWHERE = {
     "bursts": ("traces.cli_bursts", "Find, rank and cut the bursts of a trace."),
     "info": ("traces.cli_info", "Describe a trace: rates, burstiness, lengths, reuse, sessions."),
+    "plot": ("traces.cli_plot", "Draw a trace as SVG, PNG or HTML."),
     "transform": ("traces.cli_transform", "Change a trace step by step, and record each step."),
 }
 

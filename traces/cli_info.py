@@ -37,15 +37,18 @@ def info(file: str, fmt: str | None, as_json: bool) -> None:
     steps = steps_of(loaded.path)
     if as_json:
         known = {"format": report.format, "first_arrival": report.first_arrival, "last_arrival": report.last_arrival}
-        figures = msgspec.to_builtins(described)
-        print_json({"schema": 1, **known, "sha256": report.sha256, **figures, "steps": msgspec.to_builtins(steps)})
+        described_figures = msgspec.to_builtins(described)
+        print_json(
+            {"schema": 1, **known, "sha256": report.sha256, **described_figures, "steps": msgspec.to_builtins(steps)}
+        )
         return
-    print_pairs(file, _rows(report, described, steps))
+    print_pairs(file, figures(report, described, steps))
     if sys.stdout.isatty():
         click.echo("\n".join(_charts(described)))
 
 
-def _rows(report: ImportReport, described: Description, steps: list[LineageStep]) -> dict[str, str]:
+def figures(report: ImportReport, described: Description, steps: list[LineageStep]) -> dict[str, str]:
+    """Return a trace's figures in words."""
     from traces.units import format_duration
 
     times = {} if report.first_arrival is None else {"first arrival": report.first_arrival}

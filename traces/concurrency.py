@@ -33,14 +33,18 @@ def concurrency(spans: pl.DataFrame, rows: int, span_us: int, bin_us: int) -> Co
             spans.select(at="arrival_us", change=pl.lit(1, dtype=pl.Int64)),
             spans.select(at=ends, change=pl.lit(-1, dtype=pl.Int64)),
         ]
-    ).sort("at", "change")  # at one instant, who ends makes room first
-    levels = moves.with_columns(level=pl.col("change").cum_sum()).filter(pl.col("at") <= span_us)
-    bins = (
-        levels.group_by(pl.col("at") // bin_us).agg(top=pl.col("level").max(), last=pl.col("level").last()).sort("at")
     )
-    every = pl.DataFrame({"at": range(span_us // bin_us + 1)}, schema={"at": pl.Int64}).join(bins, on="at", how="left")
-    carried = pl.col("last").forward_fill().shift(1).fill_null(0)
-    highest = every.sort("at").select(pl.max_horizontal("top", carried))["top"]
+    # What counts at an instant is the level once everything at it has happened.
+    levels = moves.group_by("at").agg(pl.col("change").sum()).sort("at").with_columns(level=pl.col("change").cum_sum())
+    levels = levels.filter(pl.col("at") <= span_us)
+    bins = levels.group_by(bin=pl.col("at") // bin_us).agg(
+        top=pl.col("level").max(), last=pl.col("level").last(), first_at=pl.col("at").min()
+    )
+    every = pl.DataFrame({"bin": range(span_us // bin_us + 1)}, schema={"bin": pl.Int64})
+    joined = every.join(bins, on="bin", how="left").sort("bin")
+    before = pl.col("last").forward_fill().shift(1).fill_null(0)
+    carried = pl.when(pl.col("first_at") == pl.col("bin") * bin_us).then(0).otherwise(before)
+    highest = joined.select(pl.max_horizontal("top", carried)).to_series()
     busy_us = spans.select(pl.min_horizontal(ends, pl.lit(span_us)) - pl.col("arrival_us")).to_series().sum()
     return Concurrency(
         known_share=spans.height / rows,

@@ -71,8 +71,8 @@ class Description(msgspec.Struct, kw_only=True):
     sessions: Sessions | None
 
 
-def describe(frame: pl.LazyFrame) -> Description:
-    """Return the figures of a trace frame that is in order of arrival."""
+def describe(frame: pl.LazyFrame, chart_bins: int = CHART_BINS) -> Description:
+    """Return the figures of a trace frame that is in order of arrival; `chart_bins` is the most of a time series."""
     gaps, gap_counts = Moments(), Counts()
     bins, prefixes = BinCounts(), PrefixCounter()
     inputs, outputs, sessions = Counts(), Counts(), Counts(pl.String)
@@ -97,7 +97,7 @@ def describe(frame: pl.LazyFrame) -> Description:
             latencies.append(batch.select("arrival_us", "source_latency_us").drop_nulls())
     span_us = round(gaps.count * gaps.mean)
     last_us = first_us + span_us
-    bin_us = chart_bin_us(last_us)
+    bin_us = chart_bin_us(last_us, chart_bins)
     return Description(
         rows=rows,
         span_us=span_us,
