@@ -23,6 +23,7 @@ _ELSEWHERE = {
     "bursts": ("traces.cli_bursts", "Find, rank and cut the bursts of a trace."),
     "info": ("traces.cli_info", "Describe a trace: rates, burstiness, lengths, reuse, sessions."),
     "plot": ("traces.cli_plot", "Draw a trace as SVG, PNG or HTML."),
+    "synth": ("traces.cli_synth", "Make up a trace from stated distributions."),
     "transform": ("traces.cli_transform", "Change a trace step by step, and record each step."),
 }
 
