@@ -17,6 +17,7 @@ def cut_trace(scenario: Scenario) -> tuple[pl.LazyFrame, TraceUsed]:
 
     Raises `BadInputError` for a trace that cannot be read, and for a window without an arrival.
     """
+    from traces.lineage import steps_of
     from traces.readers import open_trace
     from traces.transform import no_rows_message, window
 
@@ -29,7 +30,12 @@ def cut_trace(scenario: Scenario) -> tuple[pl.LazyFrame, TraceUsed]:
     if not rows:
         raise BadInputError(no_rows_message(section.path, start_us, end_us, account.span_us, account.rows_kept))
     used = TraceUsed(
-        source=section.path, format=account.format, sha256=account.sha256, window=section.window, rows=rows
+        source=section.path,
+        format=account.format,
+        sha256=account.sha256,
+        window=section.window,
+        rows=rows,
+        transforms=steps_of(loaded.path),
     )
     return frame, used
 

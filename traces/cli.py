@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from traces.lazy import LazyGroup
+from traces.terminal import print_json as _print_json
+from traces.terminal import print_pairs as _print_pairs
+from traces.terminal import print_table as _print_table
+
 if TYPE_CHECKING:
-    from traces.describe import Description
     from traces.lint import Finding
     from traces.readers import ImportReport
 
 _EXIT_FINDINGS = 2
 
 
-@click.group(name="trace")
+_ELSEWHERE = {
+    "bursts": ("traces.cli_bursts", "Find, rank and cut the bursts of a trace."),
+    "info": ("traces.cli_info", "Describe a trace: rates, burstiness, lengths, reuse, sessions."),
+    "plot": ("traces.cli_plot", "Draw a trace as SVG, PNG or HTML."),
+    "synth": ("traces.cli_synth", "Make up a trace from stated distributions."),
+    "transform": ("traces.cli_transform", "Change a trace step by step, and record each step."),
+}
+
+
+@click.group(name="trace", cls=LazyGroup, lazy=_ELSEWHERE)
 def trace() -> None:
     """Read, check and describe recorded traffic. FILE is a path, or corpus:NAME for a bundled trace."""
 
@@ -66,27 +76,6 @@ def import_(file: str, fmt: str | None, output: Path | None, as_json: bool) -> N
     _print_pairs(file, _import_rows(report))
     if output is None:
         click.echo("nothing was written; name a Parquet file with -o to keep the rows", err=True)
-
-
-@trace.command()
-@_file
-@_format
-@_json
-def info(file: str, fmt: str | None, as_json: bool) -> None:
-    """Describe FILE: rows, span, rates, burstiness and token lengths."""
-    import msgspec
-
-    from traces.describe import describe
-    from traces.readers import open_trace
-
-    loaded = open_trace(file, fmt)
-    report = loaded.account()
-    described = describe(loaded.scan())
-    if as_json:
-        known = {"format": report.format, "first_arrival": report.first_arrival, "last_arrival": report.last_arrival}
-        _print_json({"schema": 1, **known, "sha256": report.sha256, **msgspec.to_builtins(described)})
-        return
-    _print_pairs(file, _info_rows(report, described))
 
 
 @trace.command()
@@ -145,20 +134,6 @@ def _import_rows(report: ImportReport) -> dict[str, str]:
     }
 
 
-def _info_rows(report: ImportReport, described: Description) -> dict[str, str]:
-    return {
-        "format": report.format,
-        "rows": f"{described.rows:,}",
-        **_extent_rows(report),
-        "mean rate": _figure(described.mean_rate_per_s, "/s"),
-        "peak rate in 1 s": _figure(described.peak_rate_1s_per_s, "/s"),
-        "peak rate in 10 s": _figure(described.peak_rate_10s_per_s, "/s"),
-        "inter-arrival CV": _figure(described.interarrival_cv, ""),
-        "input tokens": _quantiles(described.input_tokens),
-        "output tokens": _quantiles(described.output_tokens),
-    }
-
-
 def _extent_rows(report: ImportReport) -> dict[str, str]:
     from traces.units import format_duration
 
@@ -168,37 +143,5 @@ def _extent_rows(report: ImportReport) -> dict[str, str]:
     return {"first arrival": report.first_arrival, "last arrival": str(report.last_arrival), **span}
 
 
-def _figure(value: float | None, unit: str) -> str:
-    return "unknown" if value is None else f"{value:.3g} {unit}".rstrip()
-
-
-def _quantiles(figures: Mapping[str, float | None]) -> str:
-    return ", ".join(f"{name} {'unknown' if value is None else f'{value:,.0f}'}" for name, value in figures.items())
-
-
 def _finding_row(finding: Finding) -> tuple[str, str, str, str]:
     return finding.severity, finding.code, "" if finding.row is None else str(finding.row), finding.message
-
-
-def _print_json(document: Mapping[str, Any]) -> None:
-    click.echo(json.dumps(document, ensure_ascii=False))
-
-
-def _print_pairs(title: str, pairs: Mapping[str, str]) -> None:
-    _print_table(title, ("", ""), list(pairs.items()))
-
-
-def _print_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: drawn on a terminal, tab-separated when piped."""
-    if not sys.stdout.isatty():
-        lines = ["\t".join(row) for row in ([heads, *rows] if any(heads) else rows)]
-        click.echo("\n".join(lines))
-        return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(*heads, title=escape(title), title_justify="left", show_header=any(heads), box=None)
-    for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
-    Console().print(table)

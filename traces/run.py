@@ -22,6 +22,7 @@ import polars as pl
 
 from traces.clock import EndpointClock
 from traces.errors import BadInputError
+from traces.lineage import LineageStep
 from traces.schema import SCHEMA_VERSION, TABLES
 
 MANIFEST = "run.json"
@@ -30,13 +31,17 @@ _TEMPORARY = ".part-"
 
 
 class TraceUsed(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Which trace a run replays, and how it was cut."""
+    """Which trace a run replays, and how it was cut.
+
+    `transforms` are the steps that made the file, as its metadata states them; the window was cut after them.
+    """
 
     source: str
     format: str | None = None
     sha256: str | None = None
     window: str | None = None
     rows: int | None = None
+    transforms: list[LineageStep] = []
 
 
 class Manifest(msgspec.Struct, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -57,8 +57,11 @@ def origin_us(path: Path) -> int | None:
     return int(stated) if stated else None
 
 
-def write(path: Path, frame: pl.LazyFrame, origin_us: int | None) -> None:
-    """Write a trace frame atomically and durably, in bounded memory; `origin_us` is the instant of arrival 0."""
+def write(path: Path, frame: pl.LazyFrame, origin_us: int | None, lineage: Mapping[str, str] | None = None) -> None:
+    """Write a trace frame atomically and durably, in bounded memory; `origin_us` is the instant of arrival 0.
+
+    `lineage` is further metadata: how the trace came to be (`traces.lineage.metadata`).
+    """
     if not path.parent.is_dir():
         raise BadInputError(f"{path}: there is no folder {path.parent}; make it, or choose another place")
     stated = {} if origin_us is None else {ORIGIN_KEY: str(origin_us)}
@@ -68,7 +71,7 @@ def write(path: Path, frame: pl.LazyFrame, origin_us: int | None) -> None:
             temporary,
             compression="zstd",
             sync_on_close="all",
-            metadata={"ramptrace.schema_version": SCHEMA_VERSION, **stated},
+            metadata={"ramptrace.schema_version": SCHEMA_VERSION, **stated, **(lineage or {})},
             engine="streaming",
         )
         temporary.rename(path)

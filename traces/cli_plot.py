@@ -1,0 +1,71 @@
+"""`ramptrace trace plot`: a trace's picture as SVG, PNG or HTML."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from traces.terminal import print_json
+
+_SUFFIXES = (".svg", ".png", ".html")
+
+
+@click.command(short_help="Draw a trace as SVG, PNG or HTML.")
+@click.argument("file", metavar="FILE")
+@click.option("--format", "fmt", metavar="FORMAT", help="Name the format instead of finding it by content.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="OUT.svg, .png or .html."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def plot(file: str, fmt: str | None, output: Path, as_json: bool) -> None:
+    """Draw FILE: rate and bursts, requests under way, gaps, index of dispersion, lengths.
+
+    The HTML file is self-contained and opens offline. Needs the extra packages: pip install 'ramptrace[report]'.
+    """
+    from traces.errors import BadInputError
+    from traces.run import write_atomically
+
+    if output.suffix.lower() not in _SUFFIXES:
+        raise BadInputError(f"{output}: a picture is written as {', '.join(_SUFFIXES)}; name it so")
+    if not output.parent.is_dir():
+        raise BadInputError(f"{output}: there is no folder {output.parent}; make it, or choose another place")
+    try:
+        import_module("altair")
+        import_module("vl_convert")
+    except ImportError:
+        raise BadInputError("pictures need the extra packages: pip install 'ramptrace[report]'") from None
+    content = _drawn(file, fmt, output.suffix.lower())
+    try:
+        write_atomically(output, content)
+    except OSError as error:
+        raise BadInputError(f"{output}: cannot be written ({error.strerror}); choose another place with -o") from error
+    if as_json:
+        print_json({"schema": 1, "output": str(output), "bytes": len(content)})
+    else:
+        click.echo(f"wrote {output}", err=True)
+
+
+def _drawn(file: str, fmt: str | None, suffix: str) -> bytes:
+    import vl_convert
+
+    from traces.bursts import find_bursts
+    from traces.cli_info import figures
+    from traces.describe import describe
+    from traces.lineage import steps_of
+    from traces.plot import CHART_BINS, picture
+    from traces.plot_page import page
+    from traces.readers import open_trace
+
+    loaded = open_trace(file, fmt)
+    described = describe(loaded.scan(), CHART_BINS)
+    name = file if file.startswith("corpus:") else Path(file).name
+    spec = picture(described, find_bursts(loaded.scan()), name)
+    if suffix == ".html":
+        rows = figures(loaded.account(), described, steps_of(loaded.path))
+        return page(spec, name, rows, vl_convert.javascript_bundle()).encode()  # type: ignore[call-arg]
+    white = {**spec, "background": "white"}
+    if suffix == ".svg":
+        return vl_convert.vegalite_to_svg(white).encode()
+    return vl_convert.vegalite_to_png(white, scale=2)
