@@ -83,7 +83,12 @@ def open_trace(source: str, fmt: str | None = None, options: Options = NO_OPTION
     reader = READERS[fmt] if fmt else _detect(source, heads[0])
     _refuse_options(reader, options)
     for head in heads:
-        reader.refuse_other(head.path, head, options)
+        try:
+            reader.refuse_other(head.path, head, options)
+        except BadInputError as error:
+            if len(heads) == 1:
+                raise
+            raise BadInputError(f"{error}; the files of a folder are read as one {reader.name} trace") from error
     return LoadedTrace(source, located, reader, marked, options)
 
 

@@ -106,7 +106,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     sniff: Callable[[Head], bool]
     batches: Callable[[Path, Options], Iterator[Batch]]
     check: Callable[[Path, Head, Options], None] | None = None
-    origin_us: Callable[[Path], int | None] = lambda _: 0
+    origin_us: Callable[[Path, Options], int | None] = lambda _path, _options: 0
     options: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     unordered: bool = False
@@ -127,7 +127,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def relative(_: Path) -> None:
+def relative(_path: Path, _options: Options) -> None:
     """Return None, as `origin_us` of a format whose times are relative."""
 
 

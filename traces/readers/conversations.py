@@ -125,6 +125,10 @@ def _time_text(options: Options) -> str:
     return "the turns' own times, UTC unless a zone is stated"
 
 
+def _origin_us(_path: Path, options: Options) -> int | None:
+    return 0 if options.rate_per_s is None else None
+
+
 FORMAT: Final = Format(
     name="conversations",
     expected='JSON or Parquet with "conversations" or "conversation" (ShareGPT, LMSYS-Chat-1M, WildChat)',
@@ -132,6 +136,7 @@ FORMAT: Final = Format(
     sniff=_sniff,
     check=_check,
     batches=_batches,
+    origin_us=_origin_us,
     options=frozenset({"rate_per_s", "seed", "chars_per_token"}),
     unordered=True,
     notes=("lengths are texts, not tokens; state --chars-per-token to estimate them",),

@@ -60,7 +60,7 @@ class LoadedTrace:
         """Return what the files hold. Raises `BadInputError` when there is no valid row."""
         tally, first_us = self._tally, self._first_us
         last_us = tally.last_us or first_us
-        origin_us = self._reader.origin_us(self.path)
+        origin_us = self._reader.origin_us(self.path, self._options)
         return ImportReport(
             format=self.format,
             time_text=self._reader.times(self._options),
@@ -108,7 +108,7 @@ class LoadedTrace:
     @property
     def origin_us(self) -> int | None:
         """The instant (µs since 1970 UTC) of arrival 0 of `scan`; None when the format has relative time only."""
-        origin = self._reader.origin_us(self.path)
+        origin = self._reader.origin_us(self.path, self._options)
         return None if origin is None else origin + self._first_us
 
     def batches(self) -> Iterator[Batch]:
@@ -171,7 +171,7 @@ class LoadedTrace:
 
     def _sink(self, output: Path, first: pl.DataFrame, kept: Iterator[pl.DataFrame], tally: Tally) -> None:
         first_us = int(first["arrival_us"][0])
-        origin = self._reader.origin_us(self.path)
+        origin = self._reader.origin_us(self.path, self._options)
 
         def frames() -> Iterator[pl.DataFrame]:
             yield first

@@ -48,7 +48,7 @@ def check(path: Path, head: Head, _options: Options) -> None:
         raise BadInputError(f"{path}: not a trace: {kinds}; make one with `ramptrace trace import`")
 
 
-def origin_us(path: Path) -> int | None:
+def origin_us(path: Path, _options: Options) -> int | None:
     """Return the instant of arrival 0 that the file's metadata states, if any."""
     stated = pl.read_parquet_metadata(path).get(ORIGIN_KEY)
     return int(stated) if stated else None
