@@ -53,7 +53,9 @@ def make(path: Path, rows: int) -> None:
             uniform = (pl.col("n") % 1_000_000 + 0.5) / 1_000_000
             gaps = noise.select((-uniform.log() * 36_000).cast(pl.Int64).cum_sum().alias("us"), "n")
             stamps = (pl.col("us") + first_us).cast(pl.Datetime("us")).dt.strftime("%Y-%m-%d %H:%M:%S%.6f+00:00")
-            gaps.select(stamps, pl.col("n") % 8000, pl.col("n") // 8000 % 700).write_csv(file, include_header=False)
+            gaps.select(stamps, (pl.col("n") % 8000).alias("in"), (pl.col("n") // 8000 % 700).alias("out")).write_csv(
+                file, include_header=False
+            )
             first_us += int(gaps["us"][-1])
 
 
@@ -76,7 +78,9 @@ def main() -> None:
     best = {way: {key: min(run[way][key] for run in runs) for key in runs[0][way]} for way in WAYS}
     ours = best["ramptrace trace import"]
     for way, figures in best.items():
-        ratio = ", ".join(f"{ours[key] / figures[key]:.2f}× {name}" for key, name in (("wall_s", "wall"), ("cpu_s", "CPU")))
+        ratio = ", ".join(
+            f"{ours[key] / figures[key]:.2f}× {name}" for key, name in (("wall_s", "wall"), ("cpu_s", "CPU"))
+        )
         print(
             f"{way:26} {figures['wall_s']:6.2f} s wall, {figures['cpu_s']:6.2f} s CPU, "
             f"{figures['peak_mb']:5.0f} MB peak; import takes {ratio}"
