@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from traces.cli_options import open_declared, reading_options
 from traces.lazy import LazyGroup
 from traces.terminal import print_json as _print_json
 from traces.terminal import print_pairs as _print_pairs
@@ -14,7 +15,7 @@ from traces.terminal import print_table as _print_table
 
 if TYPE_CHECKING:
     from traces.lint import Finding
-    from traces.readers import ImportReport
+    from traces.readers import ImportReport, LoadedTrace
 
 _EXIT_FINDINGS = 2
 
@@ -30,39 +31,48 @@ _ELSEWHERE = {
 
 @click.group(name="trace", cls=LazyGroup, lazy=_ELSEWHERE)
 def trace() -> None:
-    """Read, check and describe recorded traffic. FILE is a path, or corpus:NAME for a bundled trace."""
+    """Read, check and describe recorded traffic.
+
+    FILE is a path (also of a .gz or .zst file), a folder of files of one format, s3://BUCKET/KEY or a prefix, or
+    corpus:NAME for a bundled trace.
+    """
 
 
 _file = click.argument("file", metavar="FILE")
-_format = click.option("--format", "fmt", metavar="FORMAT", help="Name the format instead of finding it by content.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+_rejects = click.option(
+    "--reject-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write each dropped row here, with its reason and its text (which may hold prompts), as JSON lines.",
+)
 
 
 @trace.command(name="import")
 @_file
-@_format
+@reading_options
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the rows to this Parquet file."
 )
+@_rejects
 @_json
-def import_(file: str, fmt: str | None, output: Path | None, as_json: bool) -> None:
+def import_(file: str, output: Path | None, reject_file: Path | None, as_json: bool, **declared: Any) -> None:
     """Read FILE, account for each of its rows, and write the valid ones with -o."""
-    from traces.errors import BadInputError
-    from traces.readers import open_trace, own
-
-    loaded = open_trace(file, fmt)
-    report = loaded.account()
-    if output is not None:
-        if output.exists() and output.samefile(loaded.path):
-            raise BadInputError(f"{output}: that is the file being read; name another with -o")
-        own.write(output, loaded.scan(), loaded.origin_us)
+    loaded = open_declared(file, **declared)
+    _refuse_overwriting(loaded, output, reject_file)
+    if output is None:
+        report = loaded.account()
+    else:
+        report = loaded.write(output)
         click.echo(f"wrote {report.rows_kept:,} rows to {output}", err=True)
+    _keep_rejects(loaded, reject_file)
     document = {
         "schema": 1,
         "format": report.format,
         "rows_read": report.rows_read,
         "rows_kept": report.rows_kept,
         "dropped": report.dropped,
+        "remarks": report.remarks,
+        "sampling_percent": report.sampling_percent,
         "first_arrival": report.first_arrival,
         "last_arrival": report.last_arrival,
         "input_tokens": report.input_tokens,
@@ -80,17 +90,19 @@ def import_(file: str, fmt: str | None, output: Path | None, as_json: bool) -> N
 
 @trace.command()
 @_file
-@_format
+@reading_options
+@_rejects
 @_json
-def lint(file: str, fmt: str | None, as_json: bool) -> int:
+def lint(file: str, reject_file: Path | None, as_json: bool, **declared: Any) -> int:
     """Say what is odd about FILE, before it is replayed. Ends with exit code 2 when there are errors."""
     import msgspec
 
     from traces.lint import lint as findings_of
-    from traces.readers import open_trace
 
-    loaded = open_trace(file, fmt)
+    loaded = open_declared(file, **declared)
+    _refuse_overwriting(loaded, reject_file)
     report = loaded.account()
+    _keep_rejects(loaded, reject_file)
     findings = findings_of(loaded.scan(), report)
     errors = sum(finding.severity == "error" for finding in findings)
     if as_json:
@@ -117,6 +129,23 @@ def corpus(as_json: bool) -> None:
     _print_table("bundled traces", ("name", "rows", "length", "what it is"), rows)
 
 
+def _refuse_overwriting(loaded: LoadedTrace, *outputs: Path | None) -> None:
+    from traces.errors import BadInputError
+
+    for output in outputs:
+        if output is not None and output.exists() and any(output.samefile(path) for path in loaded.paths):
+            raise BadInputError(f"{output}: that is the file being read; name another to write to")
+
+
+def _keep_rejects(loaded: LoadedTrace, reject_file: Path | None) -> None:
+    if reject_file is None:
+        return
+    from traces.rejects import write_rejects
+
+    count = write_rejects(reject_file, loaded.batches())
+    click.echo(f"wrote {count:,} dropped rows to {reject_file}", err=True)
+
+
 def _import_rows(report: ImportReport) -> dict[str, str]:
     dropped = {
         f"dropped: {reason.replace('_', ' ')}": f"{count:,} (first in data line {report.examples[reason]:,})"
@@ -127,9 +156,11 @@ def _import_rows(report: ImportReport) -> dict[str, str]:
         "rows read": f"{report.rows_read:,}",
         "rows kept": f"{report.rows_kept:,}",
         **dropped,
+        **{f"kept: {word.replace('_', ' ')}": f"{count:,}" for word, count in report.remarks.items()},
         **_extent_rows(report),
         "input tokens": f"{report.input_tokens:,}",
         "output tokens": f"{report.output_tokens:,}",
+        **({} if report.sampling_percent is None else {"sampling": f"{report.sampling_percent:g} %, as declared"}),
         "sha256": report.sha256,
     }
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from traces.cli_options import open_declared, reading_options
 from traces.terminal import print_json, print_table
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Find, rank and cut the bursts of a trace.")
 @click.argument("file", metavar="FILE")
-@click.option("--format", "fmt", metavar="FORMAT", help="Name the format instead of finding it by content.")
+@reading_options
 @click.option(
     "--rise", default=2.0, show_default=True, help="How many times the baseline a burst is worth looking for."
 )
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 def bursts(
     file: str,
     *,
-    fmt: str | None,
     rise: float,
     baseline: str | None,
     threshold: float,
     top: int,
     scenario: bool,
     as_json: bool,
+    **declared: Any,
 ) -> None:
     """List the bursts of FILE, the most pronounced first, each with a window for `replay --window`.
 
@@ -44,13 +45,12 @@ def bursts(
 
     from traces.bursts import find_bursts
     from traces.errors import BadInputError
-    from traces.readers import open_trace
     from traces.units import parse_duration_us
 
     baseline_us = None if baseline is None else parse_duration_us(baseline)
     if not rise > 1 or not threshold > 0 or baseline_us == 0:
         raise BadInputError("expected --rise above 1, and --threshold and --baseline above 0")
-    loaded = open_trace(file, fmt)
+    loaded = open_declared(file, **declared)
     found = find_bursts(loaded.scan(), rise=rise, threshold=threshold, baseline_us=baseline_us)
     if as_json:
         print_json({"schema": 1, "trace": file, **msgspec.to_builtins(found)})

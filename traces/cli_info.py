@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from traces.cli_options import open_declared, reading_options
 from traces.terminal import bars, print_json, print_pairs, sparkline
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Describe a trace: rates, burstiness, lengths, reuse, sessions.")
 @click.argument("file", metavar="FILE")
-@click.option("--format", "fmt", metavar="FORMAT", help="Name the format instead of finding it by content.")
+@reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def info(file: str, fmt: str | None, as_json: bool) -> None:
+def info(file: str, as_json: bool, **declared: Any) -> None:
     """Describe FILE: rate and concurrency over time, burstiness, lengths, prefix reuse, sessions.
 
     A terminal gets charts, a pipe gets plain lines. `trace plot` draws the same as a picture.
@@ -29,9 +30,8 @@ def info(file: str, fmt: str | None, as_json: bool) -> None:
 
     from traces.describe import describe
     from traces.lineage import steps_of
-    from traces.readers import open_trace
 
-    loaded = open_trace(file, fmt)
+    loaded = open_declared(file, **declared)
     report = loaded.account()
     described = describe(loaded.scan())
     steps = steps_of(loaded.path)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
+from traces.cli_options import open_declared, reading_options
 from traces.terminal import print_json
 
 _SUFFIXES = (".svg", ".png", ".html")
@@ -14,12 +16,12 @@ _SUFFIXES = (".svg", ".png", ".html")
 
 @click.command(short_help="Draw a trace as SVG, PNG or HTML.")
 @click.argument("file", metavar="FILE")
-@click.option("--format", "fmt", metavar="FORMAT", help="Name the format instead of finding it by content.")
+@reading_options
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="OUT.svg, .png or .html."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def plot(file: str, fmt: str | None, output: Path, as_json: bool) -> None:
+def plot(file: str, output: Path, as_json: bool, **declared: Any) -> None:
     """Draw FILE: rate and bursts, requests under way, gaps, index of dispersion, lengths.
 
     The HTML file is self-contained and opens offline. Needs the extra packages: pip install 'ramptrace[report]'.
@@ -36,7 +38,7 @@ def plot(file: str, fmt: str | None, output: Path, as_json: bool) -> None:
         import_module("vl_convert")
     except ImportError:
         raise BadInputError("pictures need the extra packages: pip install 'ramptrace[report]'") from None
-    content = _drawn(file, fmt, output.suffix.lower())
+    content = _drawn(file, declared, output.suffix.lower())
     try:
         write_atomically(output, content)
     except OSError as error:
@@ -47,7 +49,7 @@ def plot(file: str, fmt: str | None, output: Path, as_json: bool) -> None:
         click.echo(f"wrote {output}", err=True)
 
 
-def _drawn(file: str, fmt: str | None, suffix: str) -> bytes:
+def _drawn(file: str, declared: dict[str, Any], suffix: str) -> bytes:
     import vl_convert
 
     from traces.bursts import find_bursts
@@ -56,9 +58,8 @@ def _drawn(file: str, fmt: str | None, suffix: str) -> bytes:
     from traces.lineage import steps_of
     from traces.plot import CHART_BINS, picture
     from traces.plot_page import page
-    from traces.readers import open_trace
 
-    loaded = open_trace(file, fmt)
+    loaded = open_declared(file, **declared)
     described = describe(loaded.scan(), CHART_BINS)
     name = file if file.startswith("corpus:") else Path(file).name
     spec = picture(described, find_bursts(loaded.scan()), name)

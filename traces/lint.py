@@ -10,7 +10,7 @@ import msgspec
 import polars as pl
 
 from traces.batches import in_batches
-from traces.readers.base import ImportReport
+from traces.readers.base import REMARKS, SKIPPED, ImportReport
 from traces.units import US_PER_S, format_duration
 
 Severity = Literal["error", "warning", "info"]
@@ -34,6 +34,7 @@ _RULES: Final = {
     "absurd": pl.any_horizontal(pl.col("input_tokens", "output_tokens") > ABSURD_TOKENS),
     "unknown": pl.any_horizontal(pl.col("input_tokens", "output_tokens").is_null()),
     "blocks": pl.col("prefix_blocks").list.len() != -(-pl.col("input_tokens") // pl.col("block_tokens")),
+    "failed": pl.col("source_status") >= 400,
 }
 
 
@@ -58,6 +59,7 @@ def lint(frame: pl.LazyFrame, report: ImportReport) -> list[Finding]:
         *_ties(report, figures),
         *_tokens(figures),
         *_blocks(figures),
+        *_source(report, figures),
     ]
     rank = {"error": 0, "warning": 1, "info": 2}
     return sorted(found, key=lambda finding: rank[finding.severity])
@@ -174,7 +176,12 @@ def _dropped(report: ImportReport) -> Iterator[Finding]:
         message = f"{count:,} of {report.rows_read:,} rows dropped: {reason.replace('_', ' ')}"
         if reason == "truncated_last_line":
             severity, message = "error", "the last line breaks off: the file is incomplete, fetch it again"
-        elif reason != "blank_line" and count > _MANY_DROPPED_SHARE * report.rows_read:
+        elif reason in SKIPPED:
+            severity = "info"
+            message = (
+                f"{count:,} of {report.rows_read:,} rows left out, they are no requests: {reason.replace('_', ' ')}"
+            )
+        elif count > _MANY_DROPPED_SHARE * report.rows_read:
             severity = "error"
         code = f"dropped-{reason.replace('_', '-')}"
         yield Finding(code=code, severity=severity, message=message, count=count, row=report.examples[reason])
@@ -183,7 +190,8 @@ def _dropped(report: ImportReport) -> Iterator[Finding]:
 def _order(report: ImportReport) -> Iterator[Finding]:
     if report.inversions:
         message = f"{report.inversions:,} rows arrive before the row above them; they are replayed in order of arrival"
-        yield Finding(code="order", severity="warning", message=message, count=report.inversions)
+        severity: Severity = "info" if report.unordered_by_nature else "warning"
+        yield Finding(code="order", severity=severity, message=message, count=report.inversions)
 
 
 def _ties(report: ImportReport, figures: _Figures) -> Iterator[Finding]:
@@ -235,6 +243,34 @@ def _blocks(figures: _Figures) -> Iterator[Finding]:
             count=count,
             row=figures.rules["blocks"].row,
         )
+
+
+def _source(report: ImportReport, figures: _Figures) -> Iterator[Finding]:
+    """Yield what the recording itself is like: failures, conversations cut off, a sample of the real load."""
+    failed = figures.rules["failed"]
+    if failed.count:
+        message = f"{failed.count:,} requests failed in the source (status 400 or above); they are kept as offered load"
+        yield Finding(code="source-failures", severity="warning", message=message, count=failed.count, row=failed.row)
+    for remark, count in report.remarks.items():
+        yield Finding(
+            code=remark.replace("_", "-"),
+            severity="info" if remark == "retry" else "warning",
+            message=f"{count:,} {REMARKS[remark]}",
+            count=count,
+            row=report.remark_examples[remark],
+        )
+    if report.sampling_percent is not None and report.sampling_percent < 100:
+        factor = 100 / report.sampling_percent
+        message = (
+            f"the source kept {report.sampling_percent:g} % of the requests, as declared: the real load was "
+            f"{factor:.4g} times this; `ramptrace trace transform --rate-scale {factor:.4g}` brings it back"
+        )
+        yield Finding(code="sampling", severity="warning", message=message)
+    if report.chars_per_token is not None:
+        message = f"lengths recorded as text are estimated at {report.chars_per_token:g} characters per token"
+        yield Finding(code="estimated-lengths", severity="warning", message=message)
+    for note in report.notes:
+        yield Finding(code="format", severity="info", message=f"{report.format}: {note}")
 
 
 def _in_words(iso: str) -> str:

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
+import msgspec
 import polars as pl
 
 from traces.errors import BadInputError
 
 BOM: Final = b"\xef\xbb\xbf"
 HEAD_BYTES: Final = 1 << 16
-_CHUNK_BYTES: Final = 1 << 22
+_CHUNK_BYTES: Final = 1 << 23
 _MAX_LINE_BYTES: Final = 1 << 26
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -39,8 +40,8 @@ def compression(path: Path) -> str | None:
 def read_head(path: Path) -> bytes:
     """Return the first 64 KiB of the file's content, decompressed; damaged data raises `BadInputError`."""
     if compression(path) == "zstd":
-        first = _zstd_lines(path).head(64).collect()["line"]
-        return "\n".join(first.to_list()).encode()
+        first = pl.scan_lines(path).head(64).collect().to_series()
+        return "".join(f"{line}\n" for line in first).encode()[:HEAD_BYTES]
     with _opened(path) as file:
         return _read(file, path, HEAD_BYTES)
 
@@ -50,35 +51,73 @@ def first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-def line_frames(path: Path) -> Iterator[tuple[pl.DataFrame, bool]]:
-    """Yield the file's lines as frames of `LINE_SCHEMA`, each with whether its last line is cut off.
+class Block(msgspec.Struct, frozen=True):
+    """Whole lines as bytes, each with its line feed. `first` is the number of its first line, from 0.
 
-    A line is cut off when the file ends before its line feed; only the last frame can have one. Raises
-    `BadInputError` when compressed data is damaged, or a line does not end.
+    `cut_off`: the file ends inside this block's only line, before its line feed.
     """
+
+    first: int
+    data: bytes
+    cut_off: bool = False
+
+    def lines(self) -> list[bytes]:
+        """Return the lines without their line feeds."""
+        lines = self.data.split(b"\n")
+        return lines if self.cut_off else lines[:-1]
+
+    def without_first_line(self) -> Block:
+        """Return the block from its second line on."""
+        _, _, rest = self.data.partition(b"\n")
+        return Block(self.first + 1, rest, self.cut_off and bool(rest))
+
+
+def blocks(path: Path) -> Iterator[Block]:
+    """Yield the file's lines in blocks of a few MiB; a byte order mark is left out.
+
+    Raises `BadInputError` when compressed data is damaged, or a line does not end.
+    """
+    first = 0
+    for piece, cut_off in _whole_lines(path):
+        data = piece.removeprefix(BOM) if first == 0 else piece
+        if data or first:
+            yield Block(first, data, cut_off)
+        first += data.count(b"\n")
+
+
+def _whole_lines(path: Path) -> Iterator[tuple[bytes, bool]]:
     if compression(path) == "zstd":
-        yield from _zstd_frames(path)
+        yield from _zstd_lines(path)
         return
-    first, rest = 0, b""
+    rest = b""
+    for chunk in chunks(path):
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            yield rest + chunk[:end], False
+            rest = chunk[end:]
+            continue
+        rest += chunk
+        if len(rest) > _MAX_LINE_BYTES:
+            raise BadInputError(f"{path}: a line is longer than 64 MiB; expected one row per line")
+    if rest:
+        yield rest, True
+
+
+def chunks(path: Path) -> Iterator[bytes]:
+    """Yield the file's content, decompressed, in pieces of a few MiB. Damaged data raises `BadInputError`."""
+    if compression(path) == "zstd":
+        yield from (piece for piece, _ in _zstd_lines(path))
+        return
     with _opened(path) as file:
         while chunk := _read(file, path, _CHUNK_BYTES):
-            lines = (rest + chunk).split(b"\n")
-            rest = lines.pop()
-            if len(rest) > _MAX_LINE_BYTES:
-                where = first + len(lines) + 1
-                raise BadInputError(f"{path}: line {where:,} is longer than 64 MiB; expected one row per line")
-            if lines:
-                yield _frame(lines, first), False
-                first += len(lines)
-    if rest:
-        yield _frame([rest], first), True
+            yield chunk
 
 
-def _frame(lines: list[bytes], first: int) -> pl.DataFrame:
-    if first == 0:
-        lines[0] = lines[0].removeprefix(BOM)
+def line_frame(block: Block) -> pl.DataFrame:
+    """Return the block's lines as a frame of `LINE_SCHEMA`."""
+    lines = block.lines()
     text = _text(lines).str.strip_suffix("\r")
-    number = pl.int_range(first, first + len(lines), dtype=pl.Int64, eager=True).alias("line_no")
+    number = pl.int_range(block.first, block.first + len(lines), dtype=pl.Int64, eager=True).alias("line_no")
     return pl.DataFrame([number, text])
 
 
@@ -108,16 +147,11 @@ def _read(file: IO[bytes], path: Path, size: int) -> bytes:
         raise BadInputError(f"{path}: damaged gzip data ({error}); fetch the file again") from error
 
 
-def _zstd_lines(path: Path) -> pl.LazyFrame:
-    return pl.scan_lines(path, row_index_name="line_no")
-
-
-def _zstd_frames(path: Path) -> Iterator[tuple[pl.DataFrame, bool]]:
+def _zstd_lines(path: Path) -> Iterator[tuple[bytes, bool]]:
     # Python has no zstd before 3.14; polars reads it, but only as valid UTF-8, and does not tell how the file ends.
     try:
-        for batch in _zstd_lines(path).collect_batches(maintain_order=True, engine="streaming"):
-            text = pl.col("line").str.strip_suffix("\r").str.strip_prefix(BOM.decode())
-            yield batch.select(pl.col("line_no").cast(pl.Int64), text), False
+        for batch in pl.scan_lines(path).collect_batches(maintain_order=True, engine="streaming"):
+            yield b"".join(line.encode() + b"\n" for line in batch.to_series()), False
     except pl.exceptions.PolarsError as error:
         raise BadInputError(
             f"{path}: cannot be read as zstd text ({first_line(error)}); decompress it with `zstd -d` and read that"

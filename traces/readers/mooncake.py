@@ -1,134 +1,142 @@
-"""Mooncake traces: one JSON object per line with `timestamp` (ms from the trace's start), lengths and `hash_ids`.
+"""Mooncake traces, and AIPerf's extensions of them: JSON lines with `timestamp` in milliseconds from the start.
 
-`hash_ids` are the prompt's prefix blocks of 512 tokens; they may be absent. Other keys are ignored, apart from
-`session_id`.
+`hash_ids` are the prompt's prefix blocks of 512 tokens; they may be absent. The prompt is given by exactly one of
+`input_length`, `text_input`, `messages` and `payload`; contents are never kept, and their lengths in tokens are unknown
+unless characters per token are stated. A row with `delay` instead of a timestamp is sent that many milliseconds after
+the session's turn before has ended: it is placed `delay` after that turn's arrival, the earliest it can be, and
+`think_us` keeps the delay.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import polars as pl
 
 from traces.errors import BadInputError
-from traces.readers.base import MAX_TOKENS, REASONS, Batch, classified
-from traces.readers.lines import line_frames
+from traces.readers.base import Batch, Format, Options, relative
+from traces.readers.content import characters
+from traces.readers.head import Head
+from traces.readers.json_rows import Parse, Row, json_batches
+from traces.readers.sessions import Sessions
+from traces.readers.values import BadRowError, blocks, estimated_tokens, required, text, time_us, tokens
 from traces.units import US_PER_MS
 
 BLOCK_TOKENS: Final = 512
 _MAX_MS: Final = 10**14
 """Later than the year 5000, had it been counted from 1970: not a time."""
 
-name = "mooncake"
-expected = 'JSON lines with "timestamp" (ms), "input_length", "output_length" and "hash_ids"'
-time_text = "milliseconds from the trace's start, no date"
-
-_PARSED: Final = pl.Struct(
-    {
-        "arrival_us": pl.Int64(),
-        "input_tokens": pl.Int64(),
-        "output_tokens": pl.Int64(),
-        "session_id": pl.String(),
-        "prefix_blocks": pl.List(pl.Int64()),
-        "block_tokens": pl.Int64(),
-        "reason": pl.Enum(REASONS),
-    }
-)
+_PROMPTS: Final = ("input_length", "text_input", "messages", "payload")
+_LENGTHS: Final = {"timestamp", "input_length", "output_length"}
 
 
 class _Line(msgspec.Struct):
     """The keys that matter. Types are checked afterwards, so that a wrong one names its reason."""
 
     timestamp: Any = None
+    delay: Any = None
     input_length: Any = None
     output_length: Any = None
+    text_input: Any = None
+    messages: Any = None
+    payload: Any = None
     hash_ids: Any = None
     session_id: Any = None
+    model: Any = None
 
 
 _DECODER: Final = msgspec.json.Decoder(_Line)
 
 
-def sniff(head: bytes) -> bool:
-    """Tell whether any of the first whole lines is a Mooncake row.
+def sniff(head: Head) -> bool:
+    """Tell whether rows look like Mooncake's: with `hash_ids` as a list, or one of the extensions.
 
-    A `chat_id` marks a Bailian trace, whose timestamps are seconds.
+    Bare lengths with whole timestamps may be Mooncake's milliseconds too; GuideLLM's are seconds, and look the same.
     """
-    for line in head.split(b"\n"):
-        try:
-            row = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
-        if isinstance(row, dict) and {"timestamp", "input_length", "output_length"} <= row.keys():
-            return isinstance(row.get("hash_ids"), list) and "chat_id" not in row
-    return False
+    known = [row for row in head.objects if "chat_id" not in row and _is_row(row)]
+    if any(isinstance(row.get("hash_ids"), list) or _is_extended(row) for row in known):
+        return True
+    bare = [row for row in known if row.keys() <= _LENGTHS]
+    return bool(bare) and len(bare) == len(known) and all(isinstance(row["timestamp"], int) for row in bare)
 
 
-def check(path: Path, head: bytes) -> None:
-    """Raise `BadInputError` when no line of the head can be a row: JSON objects are expected."""
-    if not any(line.lstrip().startswith(b"{") for line in head.split(b"\n")):
-        raise BadInputError(f"{path}: no JSON object in its first lines; expected {expected}")
+def _is_row(row: dict[str, Any]) -> bool:
+    timed = "timestamp" in row or ("delay" in row and "session_id" in row)
+    return timed and not isinstance(row.get("hash_ids"), dict) and any(key in row for key in _PROMPTS)
 
 
-def origin_us(path: Path) -> int | None:  # noqa: ARG001 - other formats have to look into the file
-    """Return None: timestamps are relative."""
-    return None
+def _is_extended(row: dict[str, Any]) -> bool:
+    own_keys = {"delay", "text_input", "messages", "payload"} & row.keys()
+    return bool(own_keys) and row.keys() <= set(_Line.__struct_fields__)
 
 
-def batches(path: Path) -> Iterator[Batch]:
-    """Yield the file's rows, classified."""
-    for frame, cut_off in line_frames(path):
-        parsed = pl.Series("parsed", [_parse(line) for line in frame["line"]], dtype=_PARSED)
-        rows = frame.lazy().rename({"line_no": "row_id"}).with_columns(parsed.struct.unnest())
-        yield Batch(classified(rows).collect(), cut_off)
+def _check(path: Path, head: Head, _options: Options) -> None:
+    if not any(line.lstrip().startswith(b"{") for line in head.content.split(b"\n")):
+        raise BadInputError(f"{path}: no JSON object in its first lines; expected {FORMAT.expected}")
 
 
-def _parse(line: str | None) -> dict[str, Any]:
-    if line is None:
-        return {"reason": "not_utf8"}
-    try:
-        row = _DECODER.decode(line)
-    except msgspec.DecodeError:
-        return {"reason": "malformed_row" if line.strip() else "blank_line"}
-    reason = _reason(row)
-    if reason is not None:
-        return {"reason": reason}
-    return {
-        "arrival_us": round(row.timestamp * US_PER_MS),
-        "input_tokens": row.input_length,
-        "output_tokens": row.output_length,
-        "session_id": None if row.session_id is None else str(row.session_id),
-        "prefix_blocks": row.hash_ids,
-        "block_tokens": None if row.hash_ids is None else BLOCK_TOKENS,
-    }
+def _batches(path: Path, options: Options) -> Iterator[Batch]:
+    return json_batches(path, _parser(options), decoder=_DECODER)
 
 
-def _reason(row: _Line) -> str | None:
-    if None in (row.timestamp, row.input_length, row.output_length):
-        return "missing_field"
-    if not _is_number(row.timestamp) or not math.isfinite(row.timestamp) or not 0 <= row.timestamp <= _MAX_MS:
-        return "bad_timestamp"
-    lengths = (row.input_length, row.output_length)
-    if not all(_is_integer(length) and length <= MAX_TOKENS for length in lengths):
-        return "bad_tokens"
-    if min(lengths) < 0:
-        return "negative_tokens"
-    ids_known = row.hash_ids is None or _are_ids(row.hash_ids)
-    session_known = row.session_id is None or isinstance(row.session_id, str) or _is_integer(row.session_id)
-    return None if ids_known and session_known else "malformed_row"
+def _parser(options: Options) -> Parse:
+    sessions = Sessions()
+
+    def parse(line: _Line, row_id: int) -> Row:
+        session = text(line.session_id)
+        arrival_us, think_us = _arrival(line, session, sessions)
+        row = {
+            "arrival_us": arrival_us,
+            "think_us": think_us,
+            "input_tokens": _input_tokens(line, options),
+            "output_tokens": tokens(line.output_length),
+            "model": text(line.model),
+            "session_id": session,
+            "prefix_blocks": blocks(line.hash_ids),
+            "block_tokens": None if line.hash_ids is None else BLOCK_TOKENS,
+        }
+        return row | sessions.link(session, row_id, arrival_us)
+
+    return parse
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _arrival(line: _Line, session: str | None, sessions: Sessions) -> tuple[int, int | None]:
+    if line.delay is None:
+        if line.timestamp is None:
+            raise BadRowError("missing_field")
+        if isinstance(line.timestamp, int | float) and line.timestamp > _MAX_MS:
+            raise BadRowError("bad_timestamp")
+        return time_us(line.timestamp, US_PER_MS), None
+    think_us = time_us(line.delay, US_PER_MS)
+    if line.timestamp is not None:
+        return time_us(line.timestamp, US_PER_MS), think_us
+    before = sessions.last(session)
+    if before is None:
+        raise BadRowError("no_time")
+    return before.arrival_us + think_us, think_us
 
 
-def _is_number(value: Any) -> bool:
-    return _is_integer(value) or isinstance(value, float)
+def _input_tokens(line: _Line, options: Options) -> int | None:
+    given = [name for name in _PROMPTS if getattr(line, name) is not None]
+    if len(given) > 1:
+        raise BadRowError("conflicting_fields")
+    if not given:
+        raise BadRowError("missing_field")
+    if given == ["input_length"]:
+        required(line.output_length)
+        return tokens(line.input_length)
+    return estimated_tokens(characters(getattr(line, given[0])), options.chars_per_token)
 
 
-def _are_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(_is_integer(item) and -(2**63) <= item < 2**63 for item in value)
+FORMAT: Final = Format(
+    name="mooncake",
+    expected='JSON lines with "timestamp" (ms), "input_length", "output_length" and "hash_ids"',
+    time_text="milliseconds from the trace's start, no date",
+    sniff=sniff,
+    check=_check,
+    batches=_batches,
+    origin_us=relative,
+    options=frozenset({"chars_per_token"}),
+)

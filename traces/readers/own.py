@@ -9,7 +9,8 @@ from typing import Final
 import polars as pl
 
 from traces.errors import BadInputError
-from traces.readers.base import MAX_TOKENS, TRACE_COLUMNS, Batch, classified, reason_of
+from traces.readers.base import MAX_TOKENS, TRACE_COLUMNS, Batch, Format, Options, classified, reason_of
+from traces.readers.head import PARQUET_MAGIC, Head
 from traces.readers.lines import first_line
 from traces.schema import SCHEMA_VERSION
 
@@ -21,20 +22,16 @@ DAMAGE: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 _REQUIRED: Final = ("row_id", "arrival_us", "input_tokens", "output_tokens")
 
-name = "own"
-expected = "a Parquet file with the columns of ramptrace's trace table"
-time_text = "microseconds from the trace's start"
+
+def sniff(head: Head) -> bool:
+    """Tell whether the file is Parquet, and no collection of conversations, which are published as Parquet too."""
+    return head.content.startswith(PARQUET_MAGIC) and not {"conversation", "conversations"} & set(head.parquet_columns)
 
 
-def sniff(head: bytes) -> bool:
-    """Tell whether the file is Parquet."""
-    return head.startswith(b"PAR1")
-
-
-def check(path: Path, head: bytes) -> None:
+def check(path: Path, head: Head, _options: Options) -> None:
     """Raise `BadInputError` when it is not Parquet, is torn, or lacks columns of a trace."""
-    if not sniff(head):
-        raise BadInputError(f"{path}: not a Parquet file; expected {expected}")
+    if not head.content.startswith(PARQUET_MAGIC):
+        raise BadInputError(f"{path}: not a Parquet file; expected {FORMAT.expected}")
     try:
         found = pl.read_parquet_schema(path)
     except (*DAMAGE, OSError) as error:
@@ -51,7 +48,7 @@ def check(path: Path, head: bytes) -> None:
         raise BadInputError(f"{path}: not a trace: {kinds}; make one with `ramptrace trace import`")
 
 
-def origin_us(path: Path) -> int | None:
+def origin_us(path: Path, _options: Options) -> int | None:
     """Return the instant of arrival 0 that the file's metadata states, if any."""
     stated = pl.read_parquet_metadata(path).get(ORIGIN_KEY)
     return int(stated) if stated else None
@@ -81,7 +78,7 @@ def write(path: Path, frame: pl.LazyFrame, origin_us: int | None, lineage: Mappi
         temporary.unlink(missing_ok=True)
 
 
-def batches(path: Path) -> Iterator[Batch]:
+def batches(path: Path, _options: Options) -> Iterator[Batch]:
     """Yield the file's rows, classified. Null lengths are valid: they were not recorded."""
     tokens = (pl.col("input_tokens"), pl.col("output_tokens"))
     reason = reason_of(
@@ -92,10 +89,20 @@ def batches(path: Path) -> Iterator[Batch]:
         ("negative_tokens", pl.any_horizontal(column < 0 for column in tokens)),
     )
     scanned = pl.scan_parquet(path, schema=TRACE_COLUMNS, missing_columns="insert", extra_columns="ignore")
-    rows = classified(scanned.with_columns(reason))
     try:
-        for batch in rows.collect_batches(maintain_order=True, engine="streaming"):
-            yield Batch(batch)
+        for batch in scanned.with_columns(reason).collect_batches(maintain_order=True, engine="streaming"):
+            yield Batch(classified(batch))
     except DAMAGE as error:
         cause = first_line(error)
         raise BadInputError(f"{path}: damaged Parquet data ({cause}); fetch it or write it again") from error
+
+
+FORMAT: Final = Format(
+    name="own",
+    expected="a Parquet file with the columns of ramptrace's trace table",
+    time_text="microseconds from the trace's start",
+    sniff=sniff,
+    check=check,
+    batches=batches,
+    origin_us=origin_us,
+)
