@@ -232,7 +232,8 @@ def _child(arguments: list[str], environment: dict[str, str]) -> Iterator[subpro
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        # Safe: this process has no other threads yet.
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
     )
     try:
         yield process

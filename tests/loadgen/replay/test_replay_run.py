@@ -305,8 +305,6 @@ def test_a_trace_that_does_not_fit_on_the_disk_is_one_clear_line(server, trace, 
     done = subprocess.run(
         ["bash", "-c", limited], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
-        ["bash", "-c", limited], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("ramptrace: ")]
