@@ -69,6 +69,12 @@ def change_point(due_us: pl.Series, begin_us: int, end_us: int, latest_us: int |
     maximum lies at an arrival, which then is the first of the new rate. The interval holds all t, from the arrival
     before, with ℓ(t) >= max ℓ − LIKELIHOOD_DROP. `latest_us` caps t (the first breach bounds the onset).
     """
+    found = _rise(due_us, begin_us, end_us, latest_us)
+    return None if found is None else found[1]
+
+
+def _rise(due_us: pl.Series, begin_us: int, end_us: int, latest_us: int | None = None) -> tuple[float, Onset] | None:
+    """Return the most likely rise (see `change_point`) after the log-likelihood that it gains over no change."""
     inside = due_us.filter((due_us >= begin_us) & (due_us < end_us)).sort()
     count = len(inside)
     if count < 2 or end_us <= begin_us:
@@ -98,7 +104,7 @@ def change_point(due_us: pl.Series, begin_us: int, end_us: int, latest_us: int |
     lowest: int = near["t"].min()  # type: ignore[assignment]
     highest: int = near["t"].max()  # type: ignore[assignment]
     earlier: int = inside.filter(inside < lowest).max() or begin_us  # type: ignore[assignment]
-    return Onset(
+    return best["gain"], Onset(
         lo_us=earlier,
         at_us=best["t"],
         hi_us=highest,
@@ -118,11 +124,20 @@ def find_onset(due_us: pl.Series, begin_us: int | None, end_us: int, latest_us: 
     if first is None or first >= end_us:
         return None
     start = first if begin_us is None else begin_us
-    found = change_point(due_us, start, end_us, latest_us)
-    if found is not None or begin_us is not None:
-        return found
+    rise, fall = _rise(due_us, start, end_us, latest_us), _fall(due_us, start, end_us)
+    if fall is not None and (rise is None or fall[0] > rise[0]):
+        # A burst before a lull blurs or hides the rise after it: no single change of rate describes both.
+        rise = _rise(due_us, fall[1], end_us, latest_us) or rise
+    if rise is not None or begin_us is not None:
+        return None if rise is None else rise[1]
     rate = int(((due_us >= first) & (due_us < end_us)).sum()) / (end_us - first) * US_PER_S
     return Onset(lo_us=first, at_us=first, hi_us=first, rate_before=0.0, rate_after=rate, how="load-start")
+
+
+def _fall(due_us: pl.Series, begin_us: int, end_us: int) -> tuple[float, int] | None:
+    """Return the gain and the instant of the most likely fall of the rate: a rise, seen backwards in time."""
+    found = _rise(begin_us + end_us - due_us, begin_us, end_us)
+    return None if found is None else (found[0], begin_us + end_us - found[1].at_us + 1)
 
 
 EVIDENT_ABOVE: Final = math.log(1000)

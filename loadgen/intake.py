@@ -41,10 +41,17 @@ def cut_trace(scenario: Scenario) -> tuple[pl.LazyFrame, TraceUsed]:
 
 
 def write_trace(frame: pl.LazyFrame, folder: Path) -> int:
-    """Write what is to be sent as `trace.parquet`, streaming, and return the last arrival (µs)."""
-    temporary = folder / ".part-trace.parquet"
-    frame.sink_parquet(temporary, compression="zstd", row_group_size=1 << 16)
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    final = temporary.rename(folder / "trace.parquet")
+    """Write what is to be sent as `trace.parquet`, streaming, and return the last arrival (µs).
+
+    A disk that is full, or a folder that went away, is a `BadInputError`.
+    """
+    temporary, final = folder / ".part-trace.parquet", folder / "trace.parquet"
+    try:
+        frame.sink_parquet(temporary, compression="zstd", row_group_size=1 << 16)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.rename(final)
+    except (OSError, pl.exceptions.ComputeError) as error:
+        cause = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise BadInputError(f"{final}: cannot be written ({cause}); free space or choose another --run-dir") from error
     return int(pl.scan_parquet(final).select(pl.col("arrival_us").max()).collect().item())

@@ -46,6 +46,7 @@ def verdict(fidelity: Fidelity, limits: VerdictSection) -> dict[str, Any]:
         _judge_lag(lag["lag_p99_ms"], fidelity, limits),
         _judge_not_sent(fidelity, limits),
         _judge_stop(fidelity),
+        _judge_undelivered(fidelity),
         _judge_account(fidelity),
     ]
     found = [item for item in judged if item is not None]
@@ -121,6 +122,18 @@ def _judge_stop(fidelity: Fidelity) -> tuple[str, str] | None:
     if not count:
         return None
     return DEGRADED, f"stopped before its end: {count} rows were no longer sent; run it again for the whole trace"
+
+
+def _judge_undelivered(fidelity: Fidelity) -> tuple[str, str] | None:
+    """Judge attempts of which no byte got onto a connection: the schedule was held, the load was not delivered."""
+    count = fidelity.rows_planned - fidelity.rows_sent - sum(fidelity.not_sent.values())
+    if count <= 0 or not fidelity.rows_sent:
+        return None
+    return (
+        DEGRADED,
+        f"{count} of {fidelity.rows_planned} requests never reached the target: no connection could be made; "
+        "lag and latency are of the others only, check that it was up",
+    )
 
 
 def _judge_account(fidelity: Fidelity) -> tuple[str, str] | None:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import ramptrace
+from tests.analysis.run_builder import Case, after_units, build
+
 COMMANDS = ("analyse", "collect", "compare", "demo", "emulate", "replay", "report", "trace")
 
 
@@ -86,3 +89,40 @@ def test_a_folder_called_traces_does_not_shadow_ours(tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     json.loads(result.stdout)
+
+
+def test_a_path_that_the_system_refuses_is_one_clear_line() -> None:
+    for arguments in (("analyse", "x" * 300), ("trace", "info", "x" * 300), ("demo", "--directory", "/proc/none")):
+        result = run(*arguments)
+        assert result.returncode == 2, result.stderr
+        assert "Traceback" not in result.stderr
+        assert sum(line.startswith("ramptrace: ") for line in result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("scale", ["0", "-1", "nan", "inf", "fast"])
+def test_a_demo_with_an_impossible_time_scale_is_refused(scale: str, tmp_path: Path) -> None:
+    result = run("demo", "--time-scale", scale, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "--time-scale" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_demo_on_a_busy_machine_still_shows_what_it_saw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both replays come late (exit code 5): the figures are printed all the same, and the demo ends with 5."""
+
+    def arm(path: Path, condition: str, *_: object) -> int:
+        cached = condition == "image-cache-on"
+        case = Case(condition=condition, run_id=condition, lag_ms=90.0)
+        build(path, Case(condition=condition, run_id=condition, units=after_units()) if cached else case)
+        return 5
+
+    monkeypatch.setattr(ramptrace, "_demo_arm", arm)
+    with pytest.raises(SystemExit) as ended:
+        ramptrace.main(["demo", "--directory", str(tmp_path), "--json"])
+    assert ended.value.code == 5
+    printed = json.loads(capsys.readouterr().out)
+    assert [entry["condition"] for entry in printed["runs"]] == ["image-cache-off", "image-cache-on"]
+    assert printed["compare"]["pull"]["before_s"] is not None
+    assert Path(printed["report"]).is_file()

@@ -8,6 +8,8 @@ between its two steps can neither lose nor double a row.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import os
 import re
@@ -215,24 +217,32 @@ class ShardWriter:
 
 
 def write_parquet(path: Path, frame: pl.DataFrame, metadata: Mapping[str, str] | None = None) -> None:
-    """Write one Parquet file atomically and durably: temporary name, sync, rename."""
-    temporary = path.with_name(_TEMPORARY + path.name)
+    """Write one Parquet file atomically and durably: temporary name, sync, rename. Raises `OSError`.
+
+    It is encoded in memory first: polars reports a full disk as an error of its own, which no caller could tell from
+    a bad frame, and which would cost the rows instead of being tried again.
+    """
     stamped = {"ramptrace.schema_version": SCHEMA_VERSION, **(metadata or {})}
-    with temporary.open("wb") as file:
-        frame.write_parquet(file, compression="zstd", metadata=stamped)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+    encoded = io.BytesIO()
+    frame.write_parquet(encoded, compression="zstd", metadata=stamped)
+    write_atomically(path, encoded.getbuffer())
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write one small file atomically and durably."""
+def write_atomically(path: Path, content: bytes | memoryview) -> None:
+    """Write one small file atomically and durably. Raises `OSError`, and then leaves no part of it behind."""
+    if not path.name:
+        raise BadInputError(f'"{path}": not a file\'s name; give one')
     temporary = path.with_name(_TEMPORARY + path.name)
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def _replaced_by(files: Iterable[Path]) -> set[str]:

@@ -47,14 +47,20 @@ def emulate(
     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are set.
     """
     import asyncio
+    import math
     import os
 
     from msgspec.structs import replace
 
     from loadgen.emulator.config import EmulatorConfig, load_config
     from loadgen.emulator.live import serve
+    from traces.errors import BadInputError
     from traces.units import US_PER_S, parse_duration_us
 
+    if math.isnan(time_scale):
+        raise BadInputError("--time-scale: not a number; give endpoint seconds per second, such as 20")
+    if not host:
+        raise BadInputError("--host: empty; give the address to listen on, such as 127.0.0.1")
     config = load_config(scenario) if scenario else EmulatorConfig()
     if image_cache is not None:
         config = replace(config, startup=replace(config.startup, image_cache=image_cache))

@@ -52,6 +52,20 @@ def test_falling_load_is_no_onset():
     assert change_point(arrivals(1, 20, 2, 100, 200), 0, 200 * S) is None
 
 
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("begin_s", [None, 50])
+def test_a_burst_before_a_lull_does_not_hide_the_rise_after_it(seed, begin_s):
+    lull = arrivals(seed, 4, 0.3, 300, 600)
+    burst = arrivals(100 + seed, 4, 4, 0, 40) + 600 * S
+    begin = None if begin_s is None else begin_s * S
+    onset = find_onset(pl.concat([lull, burst]), begin, 640 * S, None)
+    assert onset is not None
+    assert onset.how == "change-point"
+    assert abs(onset.at_us - 600 * S) < 8 * S
+    assert onset.lo_us <= 600 * S + 2 * S
+    assert onset.rate_before < 1 < onset.rate_after
+
+
 def test_offered_load_has_no_gaps_and_keeps_every_request():
     frame = pl.DataFrame(
         {"due_us": [0, 1, 5 * S], "tokens": [10, None, 20]}, schema={"due_us": pl.Int64, "tokens": pl.Int64}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 from pathlib import Path
 from unittest import mock
 
@@ -13,7 +15,16 @@ from hypothesis import strategies as st
 
 from traces.clock import EndpointClock
 from traces.errors import BadInputError
-from traces.run import Manifest, RunDir, ShardWriter, TraceUsed, columns_of, is_complete, write_parquet
+from traces.run import (
+    Manifest,
+    RunDir,
+    ShardWriter,
+    TraceUsed,
+    columns_of,
+    is_complete,
+    write_atomically,
+    write_parquet,
+)
 from traces.schema import TABLES, Gap, Sample
 
 
@@ -228,3 +239,30 @@ def test_an_interrupted_write_keeps_the_old_manifest(tmp_path):
     with mock.patch.object(os, "fsync", side_effect=OSError), pytest.raises(OSError):
         run.write_manifest(Manifest(run_id="other"))
     assert run.manifest().run_id == "r"
+
+
+@contextlib.contextmanager
+def no_room_beyond(size):
+    """Let the system refuse to make any file larger than `size` bytes, as a full disk would."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_an_oserror_and_leaves_no_torn_file(tmp_path):
+    run = new_run(tmp_path / "r")
+    writer = ShardWriter(run, "samples", "a")
+    with no_room_beyond(200), pytest.raises(OSError):
+        writer.write([sample(i) for i in range(100)])
+    assert list((run.path / "samples").iterdir()) == []
+    writer.write([sample(1)])
+    assert values(run) == [1]
+
+
+def test_a_name_that_is_none_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInputError, match="file's name"):
+        write_atomically(Path(), b"x")

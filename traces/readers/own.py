@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -59,6 +60,8 @@ def write(path: Path, frame: pl.LazyFrame, origin_us: int | None, lineage: Mappi
 
     `lineage` is further metadata: how the trace came to be (`traces.lineage.metadata`).
     """
+    if not path.name:
+        raise BadInputError(f'"{path}": not a file\'s name; give one')
     if not path.parent.is_dir():
         raise BadInputError(f"{path}: there is no folder {path.parent}; make it, or choose another place")
     stated = {} if origin_us is None else {ORIGIN_KEY: str(origin_us)}
@@ -72,10 +75,13 @@ def write(path: Path, frame: pl.LazyFrame, origin_us: int | None, lineage: Mappi
             engine="streaming",
         )
         temporary.rename(path)
-    except OSError as error:
-        raise BadInputError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from error
+    except (OSError, pl.exceptions.ComputeError) as error:
+        # A disk that fills up is an error of polars' own.
+        cause = getattr(error, "strerror", None) or first_line(error)
+        raise BadInputError(f"{path}: cannot be written ({cause}); choose another place") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def batches(path: Path, _options: Options) -> Iterator[Batch]:

@@ -98,6 +98,7 @@ def made(lags, **more) -> Fidelity:
         (made([1.0] * 100, not_sent={"max_in_flight": 1}), "DEGRADED", "max_in_flight"),
         (made([1.0] * 100, not_sent={"max_in_flight": 2}), "INVALID", "max_in_flight"),
         (made([1.0] * 100, not_sent={"interrupted": 90}), "DEGRADED", "stopped"),
+        (made([1.0] * 3, rows_planned=300), "DEGRADED", "297 of 300 requests never reached the target"),
         (made([], rows_planned=5, rows_sent=0), "INVALID", "nothing"),
     ],
 )

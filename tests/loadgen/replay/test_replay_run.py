@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -294,3 +295,17 @@ def test_the_web_ui_stops_a_run_and_starts_another(server, trace, command, tmp_p
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)
     assert process.returncode == 0
+
+
+def test_a_trace_that_does_not_fit_on_the_disk_is_one_clear_line(server, trace, command, tmp_path):
+    """The system refuses files beyond 8 kB: the manifest fits, the trace does not."""
+    lengths = [(i * 7919) % 4001 for i in range(20_000)]
+    arguments = command(trace(lengths, prefix_blocks=[[n, n * 31] for n in lengths]), server.url("ok"))
+    limited = f"ulimit -f 8; exec {shlex.join(arguments)}"
+    done = subprocess.run(
+        ["bash", "-c", limited], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("ramptrace: ")]
+    assert "trace.parquet: cannot be written" in line
