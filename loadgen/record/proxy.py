@@ -54,13 +54,23 @@ class Exchange:
         self.arrival_us = arrival_us
         self.status: int | None = None
         self.sent = Collected()
-        self.meter: Meter | None = None
+        self._meter: Meter | None = None
+
+    def answered(self, answer: aiohttp.ClientResponse) -> None:
+        """Note the answer's head."""
+        self.status = answer.status
+        self._meter = Meter(answer.headers.get("Content-Type", ""), answer.headers.get("Content-Encoding", ""))
+
+    def received(self, piece: bytes) -> None:
+        """Note a piece of the answer, once it has been passed on."""
+        if self._meter is not None:
+            self._meter.feed(piece)
 
     def row(self, now_us: int) -> tuple[Row, bytes | None]:
         """Return the trace row and the request's body, if it is known whole."""
         body = self.sent.content()
         wanted: Asked = asked(body)
-        usage = self.meter.usage() if self.meter is not None and self.status != BAD_GATEWAY else Usage()
+        usage = self._meter.usage() if self._meter is not None and self.status != BAD_GATEWAY else Usage()
         return {
             "row_id": self.row_id,
             "arrival_us": self.arrival_us,
@@ -120,7 +130,7 @@ class Proxy:
             # The absolute form is for proxies to anywhere; this one has one upstream.
             return web.Response(status=400, text="ramptrace record: ask for a path, as of any server\n")
         if request.method != "POST" or not request.path.endswith(RECORDED_PATHS):
-            return await self._pass(request, Exchange(-1, 0))
+            return await self._pass(request, None)
         exchange = Exchange(next(self._numbers), self._now_us())
         try:
             return await self._pass(request, exchange)
@@ -131,32 +141,31 @@ class Proxy:
         finally:
             self._record(*exchange.row(self._now_us()))
 
-    async def _pass(self, request: web.Request, exchange: Exchange) -> web.StreamResponse:
+    async def _pass(self, request: web.Request, exchange: Exchange | None) -> web.StreamResponse:
         response: web.StreamResponse | None = None
         try:
             async with self._session.request(
                 request.method,
                 URL(self._upstream + request.raw_path, encoded=True),
                 headers=_end_to_end(request.headers, _OURS),
-                data=_copied(request, exchange.sent) if request.can_read_body else None,
+                data=_body(request, exchange) if request.can_read_body else None,
                 allow_redirects=False,
             ) as answer:
-                exchange.status = answer.status
-                exchange.meter = Meter(
-                    answer.headers.get("Content-Type", ""), answer.headers.get("Content-Encoding", "")
-                )
+                if exchange is not None:
+                    exchange.answered(answer)
                 response = web.StreamResponse(
                     status=answer.status, reason=answer.reason, headers=_end_to_end(answer.headers, ())
                 )
                 await _towards_client(response.prepare(request))
                 async for piece in answer.content.iter_any():
                     await _towards_client(response.write(piece))
-                    exchange.meter.feed(piece)
+                    if exchange is not None:
+                        exchange.received(piece)
                 await _towards_client(response.write_eof())
         except _ClientGoneError:
-            exchange.status = CLIENT_GONE
+            _ended(exchange, CLIENT_GONE)
         except (aiohttp.ClientError, OSError) as error:
-            exchange.status = BAD_GATEWAY
+            _ended(exchange, BAD_GATEWAY)
             if response is None:
                 return _unreachable(error)
             # The head is out: only a connection that breaks off tells the client that the answer did, too.
@@ -179,10 +188,16 @@ def _end_to_end(headers: CIMultiDictProxy[str], besides: Iterable[str]) -> CIMul
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in left_out)
 
 
-async def _copied(request: web.Request, copy: Collected) -> AsyncIterator[bytes]:
+async def _body(request: web.Request, exchange: Exchange | None) -> AsyncIterator[bytes]:
     async for piece in request.content.iter_any():
-        copy.feed(piece)
+        if exchange is not None:
+            exchange.sent.feed(piece)
         yield piece
+
+
+def _ended(exchange: Exchange | None, status: int) -> None:
+    if exchange is not None:
+        exchange.status = status
 
 
 def _unreachable(error: BaseException) -> web.Response:
