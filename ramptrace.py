@@ -36,6 +36,7 @@ _COMMANDS = {
     "report": ("analysis.cli", "Write a run's report as one offline HTML file."),
     "compare": ("analysis.cli", "Compare runs: what changed, and why."),
 }
+_TRACE_COMMANDS = {"record": ("loadgen.record.cli", "Record real traffic through a pass-through proxy.")}
 _IMPORT_NAMES = ("traces", "loadgen", "analysis", "ramptrace")
 
 
@@ -50,6 +51,9 @@ class _LazyGroup(click.Group):
             return super().get_command(ctx, cmd_name)
         module = importlib.import_module(_COMMANDS[cmd_name][0])
         command: click.Command = getattr(module, cmd_name)
+        if cmd_name == "trace":
+            # Recording touches the network, and so lives in the other room.
+            command.lazy |= _TRACE_COMMANDS  # type: ignore[attr-defined]
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:

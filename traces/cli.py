@@ -21,7 +21,9 @@ _EXIT_FINDINGS = 2
 
 
 _ELSEWHERE = {
+    "anonymise": ("traces.cli_share", "Take out of a trace what could tell whose it is."),
     "bursts": ("traces.cli_bursts", "Find, rank and cut the bursts of a trace."),
+    "export": ("traces.cli_share", "Write a trace in another tool's format."),
     "info": ("traces.cli_info", "Describe a trace: rates, burstiness, lengths, reuse, sessions."),
     "plot": ("traces.cli_plot", "Draw a trace as SVG, PNG or HTML."),
     "synth": ("traces.cli_synth", "Make up a trace from stated distributions."),

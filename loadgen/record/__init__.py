@@ -1,0 +1,1 @@
+"""Recording real traffic: a pass-through proxy that writes a trace."""
