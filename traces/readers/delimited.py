@@ -116,7 +116,7 @@ class Table(msgspec.Struct, frozen=True):
         ]
         typed = texts.with_columns(
             reason_of(*rules).alias("line_reason"),
-            *(pl.col(c.field).replace("", None).cast(c.kind, strict=False) for c in columns),
+            *(_typed(column) for column in columns),
             row_id=pl.col("line_no") - 1,
         )
         return Batch(self._reasoned(typed, columns), block.cut_off, block.lines())
@@ -132,6 +132,12 @@ class Table(msgspec.Struct, frozen=True):
             ("negative_tokens", pl.any_horizontal(count < 0 for count in tokens)),
         )
         return classified(valued.with_columns(pl.coalesce("line_reason", reason).alias("reason")))
+
+
+def _typed(column: Column) -> pl.Expr:
+    text = pl.col(column.field)
+    # The CSV parser allows blanks around numbers, and takes an empty text for a null.
+    return text.replace("", None) if column.kind == TEXT else text.str.strip_chars().cast(column.kind, strict=False)
 
 
 def _counts(columns: list[Column]) -> list[Column]:
