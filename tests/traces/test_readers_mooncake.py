@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from traces.errors import BadInputError
 from traces.lint import lint
-from traces.readers import open_trace
+from traces.readers import Options, mooncake, open_trace
+from traces.readers.head import Head
 from traces.schema import Trace
 
 milliseconds = st.one_of(st.integers(0, 10**9), st.integers(0, 10**9).map(lambda n: n / 8))
@@ -25,7 +27,7 @@ good_rows = st.fixed_dictionaries(
         "output_length": st.integers(0, 5000),
         "hash_ids": st.lists(st.integers(0, 2**40), max_size=5),
     },
-    optional={"session_id": st.text(st.characters(codec="utf-8"), max_size=5), "other": st.none()},
+    optional={"session_id": st.text(st.characters(codec="utf-8"), min_size=1, max_size=5), "other": st.none()},
 )
 garbage = st.one_of(
     st.binary(max_size=40).map(lambda b: b"#" + b.replace(b"\n", b"")),
@@ -96,7 +98,11 @@ def test_every_row_is_kept_exactly_or_counted(rows, first, chunk, compress):
         (b"{", "malformed_row"),
         (b"[1]", "malformed_row"),
         (b'{"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": {"a": [1]}}', "malformed_row"),
-        (b'{"session_id": "a", "delay": 1500, "input_length": 700, "output_length": 20}', "missing_field"),
+        (b'{"session_id": "a", "delay": 1500, "input_length": 700, "output_length": 20}', "no_time"),
+        (b'{"timestamp": 1, "output_length": 20}', "missing_field"),
+        (b'{"timestamp": 1, "input_length": 20}', "missing_field"),
+        (b'{"timestamp": 1, "input_length": 20, "text_input": "hi", "output_length": 1}', "conflicting_fields"),
+        (b'{"timestamp": 1, "messages": [], "payload": {}, "output_length": 1}', "conflicting_fields"),
         (b'{"timestamp": null, "input_length": 1, "output_length": 1}', "missing_field"),
         (b'{"timestamp": "2023", "input_length": 1, "output_length": 1}', "bad_timestamp"),
         (b'{"timestamp": 1, "input_length": "1", "output_length": 1}', "bad_tokens"),
@@ -133,13 +139,44 @@ def test_the_public_synthetic_trace_is_read_whole(shared_traces):
     assert not [finding for finding in lint(loaded.scan(), report) if finding.severity != "info"]
 
 
-def test_rows_without_a_time_of_the_extended_format_are_counted(shared_traces):
-    report = open_trace(str(shared_traces / "madeup" / "aiperf_mooncake_ext.jsonl")).account()
-    assert (report.rows_kept, report.dropped) == (1, {"missing_field": 2})
+def test_the_sample_of_the_extended_format(shared_traces):
+    loaded = open_trace(str(shared_traces / "madeup" / "aiperf_mooncake_ext.jsonl"))
+    assert (loaded.account().rows_kept, loaded.account().dropped) == (3, {})
+    columns = ("row_id", "arrival_us", "input_tokens", "output_tokens", "session_id", "turn", "parent_row", "think_us")
+    assert loaded.scan().select(columns).collect().rows() == [
+        (0, 0, 300, 20, "a", 1, None, None),
+        (2, 900_500, None, 5, None, None, None, None),
+        (1, 1_500_000, 700, 20, "a", 2, 0, 1_500_000),
+    ]
+
+
+def test_a_delay_counts_from_the_turn_before_and_lengths_are_estimated_when_asked(tmp_path):
+    path = tmp_path / "t.jsonl"
+    rows = [
+        {"timestamp": 100, "session_id": 7, "text_input": "x" * 41, "output_length": 2},
+        {"session_id": 7, "delay": 50.5, "payload": {"messages": [{"content": "y" * 8}]}},
+        {"session_id": 7, "delay": 1, "input_length": 3, "output_length": 4},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    kept = open_trace(str(path), None, Options(chars_per_token=4)).scan().collect()
+    assert kept.select("arrival_us", "input_tokens", "output_tokens", "turn", "parent_row").rows() == [
+        (0, 11, 2, 1, None),
+        (50_500, 2, None, 2, 0),
+        (51_500, 3, 4, 3, 1),
+    ]
+    assert open_trace(str(path)).scan().collect()["input_tokens"].to_list() == [None, None, 3]
+
+
+def test_bare_whole_timestamps_may_be_milliseconds_or_seconds_and_the_user_has_to_say(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"timestamp": 1, "input_length": 2, "output_length": 3}\n' * 2)
+    with pytest.raises(BadInputError, match=r"may be mooncake and guidellm \(mooncake: milliseconds.*--format"):
+        open_trace(str(path))
+    assert open_trace(str(path), "guidellm").account().rows_kept == 2
+    assert open_trace(str(path), "mooncake").account().rows_kept == 2
 
 
 @pytest.mark.parametrize("name", ["bailian.jsonl", "ragpulse.jsonl", "guidellm_trace.jsonl"])
 def test_relatives_whose_times_are_seconds_are_not_taken_for_it(shared_traces, name):
-    from traces.readers import mooncake
-
-    assert not mooncake.sniff((shared_traces / "madeup" / name).read_bytes())
+    path = shared_traces / "madeup" / name
+    assert not mooncake.sniff(Head(path, path.read_bytes()))

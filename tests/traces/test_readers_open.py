@@ -7,7 +7,7 @@ import pytest
 
 from traces.errors import BadInputError
 from traces.readers import open_trace
-from traces.readers.base import looks_like
+from traces.readers.head import looks_like
 
 HEADER = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
@@ -46,9 +46,11 @@ def test_an_azure_file_with_renamed_columns_names_both(tmp_path):
 def test_missing_files_folders_and_names(tmp_path):
     with pytest.raises(BadInputError, match="no such file"):
         open_trace(str(tmp_path / "missing.csv"))
-    with pytest.raises(BadInputError, match="a directory"):
+    with pytest.raises(BadInputError, match="a directory without files"):
         open_trace(str(tmp_path))
-    with pytest.raises(BadInputError, match=r'no format "azur" \(did you mean "azure"\?\); known formats: azure, moon'):
+    with pytest.raises(
+        BadInputError, match=r'no format "azur" \(did you mean "azure"\?\); known formats: azure, burst'
+    ):
         open_trace(str(tmp_path), "azur")
     with pytest.raises(BadInputError, match='no bundled trace "tiny"'):
         open_trace("corpus:tiny")

@@ -92,13 +92,15 @@ class Table(msgspec.Struct, frozen=True):
             )
         except pl.exceptions.PolarsError:
             return None
-        whole = fields.height == block.data.count(b"\n")
-        if not whole or any(fields[column.field].null_count() for column in columns if not column.may_be_empty):
+        if fields.height != block.count or any(
+            fields[column.field].null_count() for column in columns if not column.may_be_empty
+        ):
             return None
         first = block.first - 1
         number = pl.int_range(first, first + fields.height, dtype=pl.Int64, eager=True).alias("row_id")
-        rows = self._reasoned(fields.with_columns(number), [], columns)
-        return None if rows["reason"].null_count() < rows.height else Batch(rows)
+        rows = self.values(fields.with_columns(number))
+        limits = {column.field: MAX_TOKENS for column in _counts(columns)} | {"arrival_us": YEAR_10000_US - 1}
+        return Batch(classified(rows)) if all(_within(rows[name], most) for name, most in limits.items()) else None
 
     def _careful(self, block: Block, columns: list[Column]) -> Batch:
         names = [column.field for column in columns]
@@ -114,22 +116,38 @@ class Table(msgspec.Struct, frozen=True):
         ]
         typed = texts.with_columns(
             reason_of(*rules).alias("line_reason"),
-            *(pl.col(c.field).replace("", None).cast(c.kind, strict=False) for c in columns),
+            *(_typed(column) for column in columns),
             row_id=pl.col("line_no") - 1,
         )
-        return Batch(self._reasoned(typed, ["line_reason"], columns), block.cut_off, block.lines())
+        return Batch(self._reasoned(typed, columns), block.cut_off, block.lines())
 
-    def _reasoned(self, fields: pl.DataFrame, before: list[str], columns: list[Column]) -> pl.DataFrame:
-        """Return the classified rows; reasons in the columns `before` come first."""
+    def _reasoned(self, fields: pl.DataFrame, columns: list[Column]) -> pl.DataFrame:
+        """Return the classified rows; a reason in the column `line_reason` comes first."""
         valued = self.values(fields)
         arrival = pl.col("arrival_us")
-        tokens = [pl.col(column.field) for column in columns if column.kind == INTEGER and not column.may_be_empty]
+        tokens = [pl.col(column.field) for column in _counts(columns)]
         reason = reason_of(
             ("bad_timestamp", ~arrival.is_between(0, YEAR_10000_US, closed="left").fill_null(value=False)),
             ("bad_tokens", pl.any_horizontal((count > MAX_TOKENS).fill_null(value=True) for count in tokens)),
             ("negative_tokens", pl.any_horizontal(count < 0 for count in tokens)),
         )
-        return classified(valued.with_columns(pl.coalesce(*before, reason).alias("reason")))
+        return classified(valued.with_columns(pl.coalesce("line_reason", reason).alias("reason")))
+
+
+def _typed(column: Column) -> pl.Expr:
+    text = pl.col(column.field)
+    # The CSV parser allows blanks around numbers, and takes an empty text for a null.
+    return text.replace("", None) if column.kind == TEXT else text.str.strip_chars().cast(column.kind, strict=False)
+
+
+def _counts(columns: list[Column]) -> list[Column]:
+    return [column for column in columns if column.kind == INTEGER and not column.may_be_empty]
+
+
+def _within(values: pl.Series, most: int) -> bool:
+    """Tell whether all values are known and in [0, most]."""
+    low, high = values.min(), values.max()
+    return not values.null_count() and isinstance(low, int) and isinstance(high, int) and low >= 0 and high <= most
 
 
 def seconds_us(column: str) -> pl.Expr:

@@ -52,13 +52,14 @@ def first_line(error: BaseException) -> str:
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Whole lines as bytes, each with its line feed. `first` is the number of its first line, from 0.
+    """`count` whole lines as bytes, each with its line feed. `first` is the number of its first line, from 0.
 
     `cut_off`: the file ends inside this block's only line, before its line feed.
     """
 
     first: int
     data: bytes
+    count: int
     cut_off: bool = False
 
     def lines(self) -> list[bytes]:
@@ -69,7 +70,7 @@ class Block(msgspec.Struct, frozen=True):
     def without_first_line(self) -> Block:
         """Return the block from its second line on."""
         _, _, rest = self.data.partition(b"\n")
-        return Block(self.first + 1, rest, self.cut_off and bool(rest))
+        return Block(self.first + 1, rest, self.count - 1)
 
 
 def blocks(path: Path) -> Iterator[Block]:
@@ -80,9 +81,9 @@ def blocks(path: Path) -> Iterator[Block]:
     first = 0
     for piece, cut_off in _whole_lines(path):
         data = piece.removeprefix(BOM) if first == 0 else piece
-        if data or first:
-            yield Block(first, data, cut_off)
-        first += data.count(b"\n")
+        count = 1 if cut_off else data.count(b"\n")
+        yield Block(first, data, count, cut_off)
+        first += count
 
 
 def _whole_lines(path: Path) -> Iterator[tuple[bytes, bool]]:
