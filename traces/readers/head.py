@@ -60,7 +60,7 @@ class Head:
         text = self.content.lstrip()
         if one_value_per_line(text):
             return text.split(b"\n")
-        return list(split_json([text]))
+        return [value for value, _ in split_json([text])]
 
 
 def one_value_per_line(content: bytes) -> bool:

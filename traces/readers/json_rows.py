@@ -105,21 +105,17 @@ def _texts(path: Path) -> Iterator[tuple[list[bytes], bool]]:
 def _in_batches(path: Path) -> Iterator[tuple[list[bytes], bool]]:
     batch: list[bytes] = []
     try:
-        for text in split_json(_without_mark(chunks(path))):
+        for text, cut_off in split_json(_without_mark(chunks(path))):
             batch.append(text)
-            if len(batch) == _ROWS_PER_BATCH:
-                yield batch, False
+            if cut_off or len(batch) == _ROWS_PER_BATCH:
+                yield batch, cut_off
                 batch = []
     except ValueTooLongError:
         raise BadInputError(
             f"{path}: a JSON value does not end within 64 MiB; expected an array of rows or one row per line"
         ) from None
     if batch:
-        yield batch, not _ends_whole(batch[-1])
-
-
-def _ends_whole(text: bytes) -> bool:
-    return text.endswith((b"}", b"]", b'"')) or text[-1:].isalnum()
+        yield batch, False
 
 
 def _without_mark(pieces: Iterator[bytes]) -> Iterator[bytes]:

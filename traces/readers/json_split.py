@@ -25,16 +25,20 @@ class ValueTooLongError(Exception):
     """A value does not end within `MAX_VALUE_BYTES`."""
 
 
-def split_json(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    r"""Yield the text of each element of an array, or of each of several values; the last may be incomplete.
+def split_json(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
+    r"""Yield the text of each element of an array, or of each of several values, and whether the text broke off in it.
 
-    >>> list(split_json([b'[{"a": "]', b'"}, 2]'])), list(split_json([b'{"a": [1,\n2]}\n{"b"']))
-    ([b'{"a": "]"}', b'2'], [b'{"a": [1,\n2]}', b'{"b"'])
+    >>> list(split_json([b'[{"a": "]', b'"}, 2]']))
+    [(b'{"a": "]"}', False), (b'2', False)]
+    >>> list(split_json([b'{"a": [1,\n2]}\n{"b"']))
+    [(b'{"a": [1,\n2]}', False), (b'{"b"', True)]
     """
     cutter = _Cutter()
     for piece in pieces:
-        yield from cutter.feed(piece)
-    yield from cutter.rest()
+        for value in cutter.feed(piece):
+            yield value, False
+    if rest := cutter.rest():
+        yield rest, True
 
 
 class _Cutter:
@@ -90,10 +94,9 @@ class _Cutter:
             return token.start(), token.end()
         return None, token.end()
 
-    def rest(self) -> Iterator[bytes]:
-        last = self._text.strip()
-        if last:
-            yield last
+    def rest(self) -> bytes:
+        """Return what was begun and did not end."""
+        return self._text.strip()
 
 
 def visible_keys(text: bytes) -> set[str]:
