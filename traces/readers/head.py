@@ -66,11 +66,16 @@ class Head:
 def one_value_per_line(content: bytes) -> bool:
     """Tell whether JSON that begins with `content` has a value on each line: it is neither an array nor spread out."""
     text = content.lstrip()
+    first, line_feed, rest = text.partition(b"\n")
     if text.startswith(b"["):
-        return False
-    first, line_feed, _ = text.partition(b"\n")
+        # A whole array on the first of several lines is one odd row, not the file.
+        return bool(rest.strip()) and _decoded(first) is not None
     # A first line longer than what we see is taken for a line: rows with prompts can be long.
-    return not line_feed or _decoded(first) is not None or not first.rstrip().endswith((b"{", b"[", b","))
+    if not line_feed or _decoded(first) is not None or not first.rstrip().endswith((b"{", b"[", b",")):
+        return True
+    # A damaged first row can look like the begin of a value that is spread out. Whole objects at a line's very start
+    # tell: what is spread out has its inner objects indented, or followed by a comma.
+    return any(isinstance(_decoded(line), dict) for line in rest.split(b"\n") if line.startswith(b"{"))
 
 
 def _decoded(text: bytes) -> Any:
