@@ -43,6 +43,8 @@ _OURS: Final = frozenset({"host", "expect"})
 """Set anew towards the upstream: its own name; and 100-continue was already answered here."""
 
 _CONNECT_S: Final = 10.0
+_KEEP_ALIVE_S: Final = 2.0
+"""Shorter than servers' own (uvicorn: 5 s), so that no request meets a connection that is just being closed."""
 Row = dict[str, Any]
 
 
@@ -113,7 +115,7 @@ class Proxy:
 
     async def _client(self, _application: web.Application) -> AsyncIterator[None]:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
