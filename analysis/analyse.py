@@ -139,7 +139,8 @@ def _units_at_start(context: Context) -> int | None:
     """Return the number of instances when collection began: as described, or else what the first change was from."""
     described = context.inputs.snapshots.get("describe-endpoint-first") or {}
     variants = described.get("ProductionVariants") if isinstance(described, dict) else None
-    count = variants[0].get("CurrentInstanceCount") if isinstance(variants, list) and variants else None
+    first = variants[0] if isinstance(variants, list) and variants else None
+    count = first.get("CurrentInstanceCount") if isinstance(first, dict) else None
     if isinstance(count, int):
         return count
     changes = (rise for s in context.seen if s.anchor == "in_service" and (rise := count_rise(s)) is not None)

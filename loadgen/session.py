@@ -165,7 +165,11 @@ class ReplaySession:
                 self._recorder.close()
             except OSError as error:
                 failure = failure or RamptraceError(f"{self.run.path}: {error}; make room and run it again")
-        summary = self._close_run(time_scale, failed=failure is not None)
+        try:
+            summary = self._close_run(time_scale, failed=failure is not None)
+        except OSError as error:
+            why = f"{self.run.path}: the run could not be closed ({error.strerror or error}); what was recorded is kept"
+            raise failure or RamptraceError(why) from error
         if failure is not None:
             raise failure
         return summary

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -309,3 +310,16 @@ def test_a_trace_that_does_not_fit_on_the_disk_is_one_clear_line(server, trace, 
     assert "Traceback" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("ramptrace: ")]
     assert "trace.parquet: cannot be written" in line
+
+
+def test_a_run_directory_that_is_removed_meanwhile_is_one_clear_line(server, trace, command, tmp_path):
+    process = start(command(trace([i * 110 for i in range(66)]), server.url("ok")), tmp_path)
+    for _ in range(300):
+        if list((tmp_path / "run").glob("requests/*.parquet")):
+            break
+        time.sleep(0.1)
+    shutil.rmtree(tmp_path / "run")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in {1, 2}
+    assert "Traceback" not in errors
+    assert [str(tmp_path / "run") in line for line in errors.splitlines() if line.startswith("ramptrace: ")] == [True]
