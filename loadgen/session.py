@@ -16,7 +16,7 @@ import msgspec
 
 from loadgen.companion import Companion
 from loadgen.dispatcher import Dispatcher, HubProbe
-from loadgen.endpoints.base import Endpoint
+from loadgen.endpoints.base import Endpoint, shown_address
 from loadgen.httpclient import HttpClient
 from loadgen.intake import cut_trace, write_trace
 from loadgen.lookahead import LookAhead, Plan
@@ -350,11 +350,19 @@ class ReplaySession:
             created_us=self.clock.now_us(),
             clock=clock or EndpointClock(),
             trace=used,
-            scenario=msgspec.to_builtins(scenario),
+            scenario=_recorded(scenario),
             versions=_versions(),
             flush_s=scenario.replay.flush_us / 1e6,
         )
         return RunDir.create(path, self.manifest)
+
+
+def _recorded(scenario: Scenario) -> dict[str, Any]:
+    """Return the scenario as the manifest keeps it: what the target's query says may be a key."""
+    document: dict[str, Any] = msgspec.to_builtins(scenario)
+    if scenario.target.url is not None:
+        document["target"]["url"] = shown_address(scenario.target.url)
+    return document
 
 
 def make_endpoint(section: TargetSection, *, seed: int) -> Endpoint:
