@@ -46,6 +46,7 @@ class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     deficit_requests: float | None
     latency_over_time: pl.DataFrame
     request_count: int
+    capacity_errors: int
 
 
 def analyse_run(path: str | Path) -> RunAnalysis:
@@ -66,6 +67,10 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
     load = cap.against_demand(load, steps, rate, bin_us)
     deficit = None if rate is None else float(load["deficit_requests"].sum())
     findings += _not_scaled(seen)
+    refused = _capacity_errors(context)
+    if refused:
+        text = f"the platform reported insufficient capacity {refused}×: provisioning includes the wait for a machine"
+        findings.append(Finding(code="capacity-errors", severity="warning", text=text))
     if not scale_outs:
         findings.append(
             Finding(
@@ -89,6 +94,7 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
         deficit_requests=deficit,
         latency_over_time=over_time(inputs.requests, bin_us),
         request_count=len(inputs.requests),
+        capacity_errors=refused,
     )
 
 
@@ -128,6 +134,15 @@ def _not_scaled(seen: Sequence[Sighting]) -> list[Finding]:
     ]
 
 
+def _capacity_errors(context: Context) -> int:
+    """Return how many times, since the load began, the platform said that it had no machine."""
+    samples = context.inputs.samples.filter(pl.col("metric") == "ice_count")
+    since = _since_us(context)
+    if since is not None:
+        samples = samples.filter(pl.col("start").dt.epoch("us") >= since)
+    return round(samples["value"].sum())
+
+
 def _since_us(context: Context) -> int | None:
     """Return the start of the load: what was decided before it, the load cannot have caused."""
     first: int | None = context.arrivals["due_us"].min()  # type: ignore[assignment]
@@ -139,7 +154,8 @@ def _units_at_start(context: Context) -> int | None:
     """Return the number of instances when collection began: as described, or else what the first change was from."""
     described = context.inputs.snapshots.get("describe-endpoint-first") or {}
     variants = described.get("ProductionVariants") if isinstance(described, dict) else None
-    count = variants[0].get("CurrentInstanceCount") if isinstance(variants, list) and variants else None
+    first = variants[0] if isinstance(variants, list) and variants else None
+    count = first.get("CurrentInstanceCount") if isinstance(first, dict) else None
     if isinstance(count, int):
         return count
     changes = (rise for s in context.seen if s.anchor == "in_service" and (rise := count_rise(s)) is not None)

@@ -89,6 +89,10 @@ class _Arm(msgspec.Struct, frozen=True, kw_only=True):
         ranked = sorted(self.events, key=lambda e: (e.scale_out.startup_us or 0, e.run.manifest.run_id))
         return ranked[(len(ranked) - 1) // 2]
 
+    def runs(self) -> list[RunAnalysis]:
+        """The arm's runs, each once."""
+        return list({event.run.path: event.run for event in self.events}.values())
+
     def units(self) -> list[UnitTimes]:
         return [unit for event in self.events for unit in event.scale_out.units]
 
@@ -250,20 +254,30 @@ def _identify(before: _Arm, after: _Arm, b: _Event, a: _Event, notes: list[str])
     if missing or b.unit.window is None or a.unit.window is None or b.unit.download is None or a.unit.download is None:
         notes.append(f"the pull cannot be told: {' and '.join(missing)} was not seen; only the totals are compared")
         return nothing
+    refused = [sum(run.capacity_errors for run in arm.runs()) / len(arm.runs()) for arm in (before, after)]
+    if refused[0] != refused[1]:
+        notes.append(
+            f"the pull cannot be told: per run the platform reported insufficient capacity {refused[0]:g}× before and "
+            f"{refused[1]:g}× after, so that provisioning is not exchangeable; only the totals are compared"
+        )
+        return nothing
     m_b, m_a = b.unit.download.at_us, a.unit.download.at_us
     provisioning = a.unit.window.at_us - m_a
     implied = b.unit.window.at_us - provisioning
     lo, hi = _pull_bounds(before.units(), after.units())
-    told = implied > m_b
-    if not told:
+    told = implied > m_b and lo > b.unit.download.hi_us
+    if implied <= m_b:
         notes.append(
             f"the implied pull ({format_duration(max(implied, 0))}) does not exceed the download "
             f"({format_duration(m_b)}): the download hid it, so it is only bounded"
         )
+    elif not told:
+        notes.append(
+            f"the implied pull ({format_duration(implied)}) exceeds the download ({format_duration(m_b)}) by no more "
+            "than the bounds allow: the download may have hidden it, so it is only bounded"
+        )
+    if not told:
         lo, hi = 0, max(hi, m_b)
-    elif lo <= b.unit.download.hi_us:
-        notes.append("the pull's bounds reach down to the download's length: it may have ended together with it")
-        lo = 0
     group = max(implied, m_b)
     split = telescope(
         group_before=group,

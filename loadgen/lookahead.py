@@ -65,7 +65,8 @@ class LookAhead:
         self._queue: deque[Prepared] = deque()
         self._bytes = 0
         self._changed = gevent.event.Event()
-        self._filler = gevent.Greenlet(self._fill)
+        self._filler = gevent.Greenlet(self._fill_or_fail)
+        self._failure: Exception | None = None
         self.taken = 0
 
     def start(self) -> None:
@@ -83,7 +84,8 @@ class LookAhead:
         """
         while not self._queue:
             if self._filler.ready():
-                self._filler.get()
+                if self._failure is not None:
+                    raise self._failure
                 if not self._queue:
                     return None
                 break
@@ -102,6 +104,13 @@ class LookAhead:
                 break
             count += 1
         return count
+
+    def _fill_or_fail(self) -> None:
+        """Fill; what goes wrong is kept for `take`: gevent would print it as a traceback."""
+        try:
+            self._fill()
+        except Exception as error:
+            self._failure = error
 
     def _fill(self) -> None:
         for batch in self._plan.batches():

@@ -16,7 +16,7 @@ import msgspec
 
 from loadgen.companion import Companion
 from loadgen.dispatcher import Dispatcher, HubProbe
-from loadgen.endpoints.base import Endpoint
+from loadgen.endpoints.base import Endpoint, shown_address
 from loadgen.httpclient import HttpClient
 from loadgen.intake import cut_trace, write_trace
 from loadgen.lookahead import LookAhead, Plan
@@ -165,7 +165,11 @@ class ReplaySession:
                 self._recorder.close()
             except OSError as error:
                 failure = failure or RamptraceError(f"{self.run.path}: {error}; make room and run it again")
-        summary = self._close_run(time_scale, failed=failure is not None)
+        try:
+            summary = self._close_run(time_scale, failed=failure is not None)
+        except OSError as error:
+            why = f"{self.run.path}: the run could not be closed ({error.strerror or error}); what was recorded is kept"
+            raise failure or RamptraceError(why) from error
         if failure is not None:
             raise failure
         return summary
@@ -346,11 +350,19 @@ class ReplaySession:
             created_us=self.clock.now_us(),
             clock=clock or EndpointClock(),
             trace=used,
-            scenario=msgspec.to_builtins(scenario),
+            scenario=_recorded(scenario),
             versions=_versions(),
             flush_s=scenario.replay.flush_us / 1e6,
         )
         return RunDir.create(path, self.manifest)
+
+
+def _recorded(scenario: Scenario) -> dict[str, Any]:
+    """Return the scenario as the manifest keeps it: what the target's query says may be a key."""
+    document: dict[str, Any] = msgspec.to_builtins(scenario)
+    if scenario.target.url is not None:
+        document["target"]["url"] = shown_address(scenario.target.url)
+    return document
 
 
 def make_endpoint(section: TargetSection, *, seed: int) -> Endpoint:

@@ -129,11 +129,11 @@ def _judge_undelivered(fidelity: Fidelity) -> tuple[str, str] | None:
     count = fidelity.rows_planned - fidelity.rows_sent - sum(fidelity.not_sent.values())
     if count <= 0 or not fidelity.rows_sent:
         return None
-    return (
-        DEGRADED,
+    reason = (
         f"{count} of {fidelity.rows_planned} requests never reached the target: no connection could be made; "
-        "lag and latency are of the others only, check that it was up",
+        "lag and latency are of the others only, check that it was up"
     )
+    return DEGRADED, reason
 
 
 def _judge_account(fidelity: Fidelity) -> tuple[str, str] | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import math
 import os
 import re
 import time
@@ -30,6 +31,7 @@ from traces.schema import SCHEMA_VERSION, TABLES
 MANIFEST = "run.json"
 _PARQUET_MAGIC = b"PAR1"
 _TEMPORARY = ".part-"
+_YEAR_9999_US = 253_370_764_800_000_000
 
 
 class TraceUsed(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -120,6 +122,9 @@ class RunDir:
                 f"{file}: written with table version {found.schema_version}, this ramptrace reads "
                 f"{SCHEMA_VERSION.split('.')[0]}.x; use the version that wrote it ({writer})"
             )
+        instants = (found.created_us, found.t0_us, found.finished_us, *_epochs(found.clock))
+        if not 0 < found.time_scale < math.inf or any(not 0 <= (at or 0) < _YEAR_9999_US for at in instants):
+            raise BadInputError(f"{file}: its clock or its instants cannot be; the file is damaged, restore it")
         return found
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -188,6 +193,10 @@ class RunDir:
 
     def _files(self, table: str) -> list[Path]:
         return sorted(path for path in (self.path / table).glob("*.parquet") if not path.name.startswith("."))
+
+
+def _epochs(clock: EndpointClock) -> tuple[int, int]:
+    return clock.client_epoch_us, clock.endpoint_epoch_us
 
 
 class ShardWriter:

@@ -125,24 +125,30 @@ def parse_target(url: str) -> Target:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port
     except ValueError as error:
-        raise BadInputError(f'target "{_without_userinfo(url)}": {error}; expected http://HOST:PORT') from None
+        raise BadInputError(f'target "{shown_address(url)}": {error}; expected http://HOST:PORT') from None
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise BadInputError(f'target "{_without_userinfo(url)}": expected http://HOST:PORT or https://HOST')
+        raise BadInputError(f'target "{shown_address(url)}": expected http://HOST:PORT or https://HOST')
     if parts.username or parts.password:
         raise BadInputError(
-            f'target "{_without_userinfo(url)}": credentials do not belong in an address; '
+            f'target "{shown_address(url)}": credentials do not belong in an address; '
             "put a bearer token in an environment variable and name it with target.api_key_env"
         )
     path = parts.path.rstrip("/") + (f"?{parts.query}" if parts.query else "")
     if not path.isascii() or any(c.isspace() for c in path):
-        raise BadInputError(f'target "{url}": the path must be percent-encoded')
+        raise BadInputError(f'target "{shown_address(url)}": the path must be percent-encoded')
     tls = parts.scheme == "https"
     return Target(tls=tls, host=parts.hostname, port=port or (443 if tls else 80), path=path)
 
 
-def _without_userinfo(url: str) -> str:
-    scheme, separator, rest = url.rpartition("://")
-    return scheme + separator + rest.rpartition("@")[2]
+def shown_address(url: str) -> str:
+    """Return an address fit to be shown and recorded: user, password and the query's values may be secrets.
+
+    >>> shown_address("http://me:secret@host:80/v1?api-version=3")
+    'http://host:80/v1?***'
+    """
+    base, mark, _ = url.partition("?")
+    scheme, separator, place = base.rpartition("://")
+    return scheme + separator + place.rpartition("@")[2] + (f"{mark}***" if mark else "")
 
 
 def http_request(target: Target, path: str, body: bytes, headers: dict[str, str]) -> bytes:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from loadgen.endpoints.base import Body, Headers, Reply, header_text, http_request, parse_target, safe_word
+from loadgen.endpoints.base import (
+    Body,
+    Headers,
+    Reply,
+    header_text,
+    http_request,
+    parse_target,
+    safe_word,
+    shown_address,
+)
 from loadgen.endpoints.chat import AnyBody, ErrorBody
 from loadgen.endpoints.openai import bearer
 from loadgen.plan import PlannedRequest
@@ -18,10 +27,10 @@ class HttpEndpoint:
     kind = "http"
 
     def __init__(self, section: TargetSection, *, seed: int) -> None:
-        self.url = section.url or ""
-        self.target = parse_target(self.url)
+        self.url = shown_address(section.url or "")
+        self.target = parse_target(section.url or "")
         self.path = self.target.path if self.target.path.startswith("/") else "/" + self.target.path
-        self.label = self.path
+        self.label = self.path.partition("?")[0]
         self._model = section.model
         self._seed = seed
         self._headers = {

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import os
 
-from loadgen.endpoints.base import Body, Headers, Reply, Target, header_text, http_request, parse_target, safe_word
+from loadgen.endpoints.base import (
+    Body,
+    Headers,
+    Reply,
+    Target,
+    header_text,
+    http_request,
+    parse_target,
+    safe_word,
+    shown_address,
+)
 from loadgen.endpoints.chat import ChatBody, ChatStream, ErrorBody, chat_body
 from loadgen.plan import PlannedRequest
 from loadgen.scenario import TargetSection
@@ -18,10 +28,14 @@ def chat_path(base: str) -> str:
 
     >>> chat_path(""), chat_path("/gateway/v1"), chat_path("/v1/chat/completions")
     ('/v1/chat/completions', '/gateway/v1/chat/completions', '/v1/chat/completions')
+    >>> chat_path("/v1?api-version=3")
+    '/v1/chat/completions?api-version=3'
     """
-    if base.endswith(_OPERATION):
-        return base
-    return base + (_OPERATION if base.endswith("/v1") else "/v1" + _OPERATION)
+    place, mark, query = base.partition("?")
+    place = place.rstrip("/")
+    if not place.endswith(_OPERATION):
+        place += _OPERATION if place.endswith("/v1") else "/v1" + _OPERATION
+    return place + mark + query
 
 
 class OpenAiEndpoint:
@@ -30,14 +44,15 @@ class OpenAiEndpoint:
     kind = "openai"
 
     def __init__(self, section: TargetSection, *, seed: int) -> None:
-        self.url = section.url or ""
-        self.target: Target = parse_target(self.url)
+        self.url = shown_address(section.url or "")
+        self.target: Target = parse_target(section.url or "")
         self.path = chat_path(self.target.path)
-        self.label = section.model or self.path
+        place, mark, query = self.path.partition("?")
+        self.label = section.model or place
         self.model = section.model
         self._stream = section.stream
         self._seed = seed
-        self.models_path = self.path.removesuffix(_OPERATION) + "/models"
+        self.models_path = place.removesuffix(_OPERATION) + "/models" + mark + query
         self.auth = bearer(section.api_key_env)
         self._headers = {
             "Content-Type": "application/json",

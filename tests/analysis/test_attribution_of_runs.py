@@ -402,3 +402,12 @@ def test_weights_are_those_of_the_innermost_engine_and_ready_is_the_last_line(tm
     assert weights.duration_us == 30 * S
     # First line 0.25 s after the start, last 71.8 s after it.
     assert rows_of(analysis)["start"].duration_us == 71_550_000
+
+
+def test_a_snapshot_of_another_shape_is_no_obstacle(tmp_path):
+    run = build(tmp_path / "r", Case())
+    for name in ("describe-endpoint-first", "describe-endpoint-config", "describe-model"):
+        (run / "snapshots").mkdir(exist_ok=True)
+        (run / "snapshots" / f"{name}.json").write_text('{"ProductionVariants": [3], "PrimaryContainer": 4}')
+    found = analyse_run(run)
+    assert found.scale_outs[0].time_to_capacity_us is not None

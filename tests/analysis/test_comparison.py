@@ -6,11 +6,13 @@ import json
 from dataclasses import replace
 
 import pytest
-from run_builder import Case, S, Unit, after_case, build
+from run_builder import EPOCH, Case, S, Unit, after_case, build
 
 from analysis.analyse import analyse_run
 from analysis.compare import compare_runs, comparison_entry
+from traces.clock import to_datetime
 from traces.errors import BadInputError
+from traces.run import RunDir, ShardWriter
 
 
 def analysed(tmp_path, *cases):
@@ -48,6 +50,33 @@ def test_pull_hidden_behind_the_download_is_only_bounded(tmp_path):
     assert pair.split.structural == 0
     assert pair.split.structural + pair.split.relief + pair.split.rest == pair.delta_us
     assert "only bounded" in pair.notes[0]
+
+
+def test_a_pull_that_exceeds_the_download_within_the_bounds_is_only_bounded(tmp_path):
+    """The download hid the pull; provisioning that differs by chance must not make the difference a pull."""
+    units = [Unit("i-1", provisioning_s=121.0, pull_s=50.0, download_s=220.0)]
+    after = [Unit("i-2", provisioning_s=120.0, pull_s=0.0, download_s=77.0, start_s=61.0)]
+    pair = compare_runs(analysed(tmp_path, Case(units=units), after_case(units=after))).pairs[0]
+    assert pair.pull.before_us is None
+    assert pair.pull.before_lo_us == 0
+    assert pair.pull.before_hi_us >= 220 * S
+    assert pair.sensitivity is None
+    assert "only bounded" in pair.notes[0]
+
+
+def test_arms_that_waited_differently_for_capacity_do_not_tell_the_pull(tmp_path):
+    paths = [build(tmp_path / "b", Case()), build(tmp_path / "a", after_case())]
+    start = to_datetime(EPOCH + 200 * S)
+    row = {
+        "source": "promql", "metric": "ice_count", "resource": "endpoint/demo", "unit_id": None, "start": start,
+        "period_us": 0, "statistic": "Value", "value": 1.0, "received": start,
+    }  # fmt: skip
+    ShardWriter(RunDir(paths[1]), "samples", "more").write([row, row | {"start": to_datetime(EPOCH + 240 * S)}])
+    runs = [analyse_run(path) for path in paths]
+    assert [f.text for f in runs[1].findings if f.code == "capacity-errors"] != []
+    pair = compare_runs(runs).pairs[0]
+    assert (pair.pull, pair.split) == (None, None)
+    assert "insufficient capacity 0× before and 2× after" in pair.notes[0]
 
 
 def test_without_a_reported_download_only_totals_are_compared(tmp_path):

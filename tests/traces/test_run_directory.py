@@ -225,6 +225,16 @@ def test_what_is_not_a_run_is_told(tmp_path):
         RunDir.open(tmp_path).manifest()
 
 
+@pytest.mark.parametrize(
+    "damage",
+    ['"clock": {"time_scale": 0}', '"clock": {"time_scale": -3}', '"t0_us": 9999999999999999999', '"created_us": -1'],
+)
+def test_a_manifest_of_impossible_instants_is_told(tmp_path, damage):
+    (tmp_path / "run.json").write_text(f'{{"run_id": "r", {damage}}}')
+    with pytest.raises(BadInputError, match="damaged"):
+        RunDir.open(tmp_path).manifest()
+
+
 def test_snapshots_come_back_and_damaged_or_half_written_ones_do_not(tmp_path):
     run = new_run(tmp_path / "r")
     assert run.snapshots() == {}

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -309,3 +310,33 @@ def test_a_trace_that_does_not_fit_on_the_disk_is_one_clear_line(server, trace, 
     assert "Traceback" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("ramptrace: ")]
     assert "trace.parquet: cannot be written" in line
+
+
+def test_a_run_directory_that_is_removed_meanwhile_is_one_clear_line(server, trace, command, tmp_path):
+    process = start(command(trace([i * 110 for i in range(66)]), server.url("ok")), tmp_path)
+    for _ in range(300):
+        if list((tmp_path / "run").glob("requests/*.parquet")):
+            break
+        time.sleep(0.1)
+    shutil.rmtree(tmp_path / "run")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in {1, 2}
+    assert "Traceback" not in errors
+    assert [str(tmp_path / "run") in line for line in errors.splitlines() if line.startswith("ramptrace: ")] == [True]
+
+
+def test_a_querys_values_go_to_the_target_and_nowhere_else(server, trace, replay, rows, tmp_path):
+    code, _, _ = replay(trace([0, 20]), server.url("ok") + "?api-version=3&key=SECRETkey", "--model", "m")
+    assert code == 0
+    assert rows()["outcome"].to_list() == ["ok", "ok"]
+    asked = [json.loads(line)["path"] for line in server.log.read_text().splitlines() if '"path"' in line]
+    assert "/ok/v1/chat/completions?api-version=3&key=SECRETkey" in asked
+    for file in (tmp_path / "run").rglob("*"):
+        assert file.is_dir() or b"SECRETkey" not in file.read_bytes()
+
+
+def test_a_refused_address_does_not_show_its_secrets(trace, replay, tmp_path):
+    code, _, stderr = replay(trace([0]), "http://me:SECRETpw@127.0.0.1:9/v1?key=SECRETkey")
+    assert code == 2
+    assert "credentials do not belong" in stderr
+    assert "SECRET" not in stderr
