@@ -6,13 +6,16 @@ process imports it first. Credentials, region and endpoint come from the standar
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from traces.errors import BadInputError, UnreachableError
+from traces.readers.lines import first_line
 
 _AT_ONCE: Final = 8
 _PIECE_BYTES: Final = 1 << 20
@@ -22,8 +25,8 @@ class Fetched:
     """Objects as local files; they are deleted with this."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="ramptrace-s3-", ignore_cleanup_errors=True)
-        self.folder = Path(self._folder.name)
+        self.folder = Path(tempfile.mkdtemp(prefix="ramptrace-s3-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.paths: list[Path] = []
 
 
@@ -39,21 +42,25 @@ def fetch(uri: str, endpoint_url: str | None = None) -> Fetched:
         keys = _keys(client, bucket, key)
         if not keys:
             raise BadInputError(f"{uri}: no object with this key or prefix; list what is there with `aws s3 ls`")
-        return _download(client, bucket, key, keys)
+        return _download(client, bucket, keys)
     except exceptions.ClientError as error:
         raise _refused(uri, error) from error
     except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.ProfileNotFound) as error:
         raise BadInputError(
-            f"{uri}: no AWS credentials ({error}); set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            f"{uri}: no AWS credentials ({first_line(error)}); set AWS_PROFILE, or the keys in the environment"
         ) from error
     except (exceptions.HTTPClientError, exceptions.EndpointConnectionError) as error:
         raise UnreachableError(
-            f"{uri}: S3 does not answer ({error}); check the network and AWS_ENDPOINT_URL"
+            f"{uri}: S3 does not answer ({first_line(error)}); check the network and AWS_ENDPOINT_URL"
         ) from error
     except (exceptions.BotoCoreError, ValueError) as error:
-        raise BadInputError(f"{uri}: cannot be read from S3 ({error}); check its name and AWS_ENDPOINT_URL") from error
+        raise BadInputError(
+            f"{uri}: cannot be read from S3 ({first_line(error)}); check its name and AWS_ENDPOINT_URL"
+        ) from error
     except OSError as error:
-        raise BadInputError(f"{uri}: cannot be kept in {tempfile.gettempdir()} ({error}); set TMPDIR") from error
+        raise BadInputError(
+            f"{uri}: cannot be kept in {tempfile.gettempdir()} ({first_line(error)}); set TMPDIR"
+        ) from error
 
 
 def _client(endpoint_url: str | None) -> Any:
@@ -70,6 +77,7 @@ def _keys(client: Any, bucket: str, key: str) -> list[str]:
     """Return the object of this very key, else those in the folder of this name, else all that begin with it."""
     pages: Iterable[dict[str, Any]] = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
     found = sorted(entry["Key"] for page in pages for entry in page.get("Contents", []) if entry["Size"])
+    found = [each for each in found if not each.endswith("/")]
     if key in found:
         return [key]
     shown = [each for each in found if not PurePosixPath(each).name.startswith((".", "_"))]
@@ -77,15 +85,15 @@ def _keys(client: Any, bucket: str, key: str) -> list[str]:
     return [each for each in shown if each.startswith(inside)] or shown
 
 
-def _download(client: Any, bucket: str, prefix: str, keys: list[str]) -> Fetched:
+def _download(client: Any, bucket: str, keys: list[str]) -> Fetched:
     fetched = Fetched()
-    base = prefix if len(keys) > 1 else ""
+    # Keys are not paths: each of their folders is given a number, so that none can lead elsewhere.
+    folders = {parent: fetched.folder / f"{n:05d}" for n, parent in enumerate(sorted({_parent(key) for key in keys}))}
+    for folder in folders.values():
+        folder.mkdir()
 
     def one(key: str) -> Path:
-        relative = key.removeprefix(base).strip("/") if base else PurePosixPath(key).name
-        parts = [part if part not in ("", ".", "..") else "_" for part in relative.split("/")]
-        target = fetched.folder.joinpath(*parts)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target = folders[_parent(key)] / key.rpartition("/")[2].replace("\0", "_")
         body = client.get_object(Bucket=bucket, Key=key)["Body"]
         with target.open("wb") as file:
             for piece in body.iter_chunks(_PIECE_BYTES):
@@ -95,6 +103,10 @@ def _download(client: Any, bucket: str, prefix: str, keys: list[str]) -> Fetched
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         fetched.paths = list(pool.map(one, keys))
     return fetched
+
+
+def _parent(key: str) -> str:
+    return key.rpartition("/")[0]
 
 
 def _refused(uri: str, error: Any) -> BadInputError:
