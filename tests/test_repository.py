@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from loadgen.reference import scenario_markdown
 from traces.columns import tables_markdown
 
 ROOT = Path(__file__).parents[1]
@@ -40,3 +41,8 @@ def test_constraints_hold_names_and_versions_only() -> None:
 def test_column_tables_are_current() -> None:
     written = (ROOT / "docs" / "tables.md").read_text()
     assert written == tables_markdown(), "run: python -m traces.columns > docs/tables.md"
+
+
+def test_scenario_reference_is_current() -> None:
+    written = (ROOT / "docs" / "scenario.md").read_text()
+    assert written == scenario_markdown(), "run: python -m loadgen.reference > docs/scenario.md"

@@ -18,7 +18,11 @@ import click
     type=click.FloatRange(min=0, min_open=True, max=100_000),
     help="Endpoint seconds per second.",
 )
-@click.option("--image-cache/--no-image-cache", default=None, help="Whether new instances find the image cached.")
+@click.option(
+    "--image-cache/--no-image-cache",
+    default=None,
+    help="Whether new instances find the image cached; they do, if left out.",
+)
 @click.option("--seed", default=0, show_default=True, help="Same seed, same arrivals: same history.")
 @click.option(
     "--slow-first-token", metavar="DURATION", help="Add this to every first token, in endpoint time (250ms, 2s)."
@@ -44,7 +48,8 @@ def emulate(
 
     One port speaks OpenAI chat completions, the SageMaker runtime and control plane, Application Auto Scaling,
     CloudWatch, CloudWatch Logs and signed PromQL. Ends on SIGTERM or Ctrl-C. Signatures are checked when
-    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are set.
+    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are set. It keeps its state: instances that one replay brought are
+    still there for the next, until they scale in; start it again for a fresh endpoint.
     """
     import asyncio
     import math
@@ -70,7 +75,11 @@ def emulate(
 
     def listening(url: str) -> None:
         ready = {"url": url, "time_scale": time_scale, "endpoint_name": config.endpoint_name}
-        text = f"emulated endpoint {config.endpoint_name} at {url}, {time_scale:g} times real time"
+        cache = "on" if config.startup.image_cache else "off"
+        text = (
+            f"emulated endpoint {config.endpoint_name} ({config.model_name} in {config.region}) at {url}, "
+            f"{time_scale:g} times real time, image cache {cache}; Ctrl-C ends it"
+        )
         click.echo(json.dumps(ready) if as_json else text)
 
     key, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
