@@ -43,23 +43,29 @@ def resolve_scenario(path: str | None, *, collect: bool | None = None, **flags: 
         raise BadInputError("nothing to replay: name a scenario file, or --trace FILE and --target URL")
     if path is None and not given.get("target") and not given.get("endpoint_name"):
         raise BadInputError("nowhere to send it: name a scenario file, or --target URL")
-    document["collect"] = _collect_table(document, collect)
+    if collect is None and path is None and (document.get("target") or {}).get("kind") == "sagemaker":
+        collect = True  # there is no file that could ask for it, and the platform tells
+    document["collect"] = _collect_table(document, collect, given)
     document = {key: value for key, value in document.items() if value is not None}
     return build_scenario(document, origin=path or "command line")
 
 
-def _collect_table(document: dict[str, Any], wanted: bool | None) -> dict[str, Any] | None:
+def _collect_table(document: dict[str, Any], wanted: bool | None, flags: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the [collect] table; flags that name the endpoint hold for who watches it, too."""
     present: dict[str, Any] | None = document.get("collect")
-    if wanted is None or (wanted and present):
-        return present
-    if not wanted:
+    if wanted is False or (wanted is None and present is None):
         return None
     target = document.get("target") or {}
+    at_target = target.get("kind") == "sagemaker"
+    if present is not None:
+        said = {"endpoint_name": flags.get("endpoint_name"), "region": flags.get("region")}
+        said["endpoint_url"] = flags.get("target") if at_target else None
+        return present | {key: value for key, value in said.items() if value is not None}
     if not target.get("endpoint_name"):
         raise BadInputError("--collect: which endpoint? add a [collect] table to the scenario, or --endpoint-name NAME")
     emulator = (document.get("emulator") or {}).get("url")
     return {
         "endpoint_name": target["endpoint_name"],
         "region": target.get("region"),
-        "endpoint_url": emulator or (target.get("url") if target.get("kind") == "sagemaker" else None),
+        "endpoint_url": emulator or (target.get("url") if at_target else None),
     }

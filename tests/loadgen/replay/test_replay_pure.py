@@ -187,3 +187,29 @@ def test_collect_needs_an_endpoint():
     assert scenario.collect.endpoint_name == "demo"
     assert scenario.collect.endpoint_url == "http://a:1"
     assert resolve_scenario(None, collect=False, trace="t", target="http://a:1", endpoint_name="demo").collect is None
+
+
+def test_flags_that_name_the_endpoint_hold_for_the_collector_too(tmp_path):
+    file = tmp_path / "s.toml"
+    file.write_text(
+        '[trace]\npath = "corpus:tiny-step"\n'
+        '[target]\nkind = "sagemaker"\nendpoint_name = "mine"\nregion = "eu-west-1"\n'
+        '[collect]\nendpoint_name = "mine"\nregion = "eu-west-1"\nvariant = "blue"\n'
+    )
+    flags = {"endpoint_name": "demo", "region": "us-east-1", "target": "http://127.0.0.1:8000"}
+    collect = resolve_scenario(str(file), **flags).collect
+    assert (collect.endpoint_name, collect.region, collect.endpoint_url) == (
+        "demo",
+        "us-east-1",
+        "http://127.0.0.1:8000",
+    )
+    assert collect.variant == "blue"
+    assert resolve_scenario(str(file)).collect.endpoint_name == "mine"
+    assert resolve_scenario(str(file), collect=False).collect is None
+
+
+def test_a_sagemaker_replay_without_a_file_collects_unless_told_not_to():
+    flags = {"trace": "corpus:tiny-step", "kind": "sagemaker", "endpoint_name": "demo", "region": "us-east-1"}
+    assert resolve_scenario(None, **flags).collect.endpoint_name == "demo"
+    assert resolve_scenario(None, collect=False, **flags).collect is None
+    assert resolve_scenario(None, trace="corpus:tiny-step", target="http://127.0.0.1:9").collect is None
