@@ -279,7 +279,7 @@ def _make_streams_safe() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - it lasts as long as we do
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
 
