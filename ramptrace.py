@@ -278,10 +278,21 @@ def _say(message: str) -> None:
     click.echo(message, err=True)
 
 
+def _make_streams_safe() -> None:
+    """Let output go nowhere when a stream is closed (`>&-`), and print `?` for what an old locale cannot show."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - it lasts as long as we do
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; turns errors into one line and an exit code."""
     from traces.errors import EXIT_INTERRUPTED, BadInputError, RamptraceError
 
+    _make_streams_safe()
     try:
         code = cli.main(arguments, prog_name="ramptrace", standalone_mode=False)
     except RamptraceError as error:

@@ -126,3 +126,20 @@ def test_a_demo_on_a_busy_machine_still_shows_what_it_saw(
     assert [entry["condition"] for entry in printed["runs"]] == ["image-cache-off", "image-cache-on"]
     assert printed["compare"]["pull"]["before_s"] is not None
     assert Path(printed["report"]).is_file()
+
+
+def _shell(line: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    command = f"{sys.executable} -P -m ramptrace {line}"
+    env = os.environ | {"PYTHONPATH": str(Path(ramptrace.__file__).parent)} | environment
+    return subprocess.run(["bash", "-c", command], env=env, capture_output=True, timeout=60, check=False)
+
+
+def test_a_locale_without_our_signs_and_a_closed_stream_are_no_errors(tmp_path: Path) -> None:
+    run_path = build(tmp_path / "r", Case())
+    shown = _shell(f"analyse {run_path}", PYTHONIOENCODING="latin-1")
+    assert shown.returncode == 0, shown.stderr
+    assert b"provisioning+pull" in shown.stdout
+    for redirection in (">&-", "2>&-"):
+        for line in (f"analyse {run_path}", "trace corpus"):
+            closed = _shell(f"{line} {redirection}")
+            assert (closed.returncode, b"Traceback" in closed.stderr) == (0, False), closed.stderr

@@ -239,8 +239,7 @@ def write_parquet(path: Path, frame: pl.DataFrame, metadata: Mapping[str, str] |
 
 def write_atomically(path: Path, content: bytes | memoryview) -> None:
     """Write one small file atomically and durably. Raises `OSError`, and then leaves no part of it behind."""
-    if not path.name:
-        raise BadInputError(f'"{path}": not a file\'s name; give one')
+    refuse_as_output(path)
     temporary = path.with_name(_TEMPORARY + path.name)
     try:
         with temporary.open("wb") as file:
@@ -252,6 +251,14 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def refuse_as_output(path: Path) -> None:
+    """Raise `BadInputError` for a path that no file can be renamed to: a rename would even replace a device."""
+    if not path.name:
+        raise BadInputError(f'"{path}": not a file\'s name; give one')
+    if path.exists() and not path.is_file():
+        raise BadInputError(f"{path}: is there and not a regular file; name another file")
 
 
 def _replaced_by(files: Iterable[Path]) -> set[str]:

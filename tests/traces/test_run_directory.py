@@ -276,3 +276,13 @@ def test_a_name_that_is_none_is_told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInputError, match="file's name"):
         write_atomically(Path(), b"x")
+
+
+def test_a_device_or_a_folder_is_never_replaced(tmp_path):
+    pipe, folder = tmp_path / "pipe", tmp_path / "folder"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path in (pipe, folder):
+        with pytest.raises(BadInputError, match="not a regular file"):
+            write_atomically(path, b"x")
+    assert pipe.is_fifo()

@@ -138,3 +138,14 @@ def test_help_imports_nothing_heavy():
         env={**os.environ, "PYTHONPATH": str(root)},
     )
     assert found.stdout.strip() == "[]"
+
+
+def test_an_output_that_is_no_file_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    for output in ("pipe", ""):
+        with pytest.raises(SystemExit) as ended:
+            ramptrace.main(["trace", "import", "corpus:tiny-step", "-o", output])
+        assert ended.value.code == 2
+        assert "file" in capsys.readouterr().err
+    assert Path("pipe").is_fifo()

@@ -13,6 +13,7 @@ from traces.errors import BadInputError
 from traces.readers.base import MAX_TOKENS, TRACE_COLUMNS, Batch, Format, Options, classified, reason_of
 from traces.readers.head import PARQUET_MAGIC, Head
 from traces.readers.lines import first_line
+from traces.run import refuse_as_output
 from traces.schema import SCHEMA_VERSION
 
 ORIGIN_KEY: Final = "ramptrace.trace_origin_us"
@@ -60,8 +61,7 @@ def write(path: Path, frame: pl.LazyFrame, origin_us: int | None, lineage: Mappi
 
     `lineage` is further metadata: how the trace came to be (`traces.lineage.metadata`).
     """
-    if not path.name:
-        raise BadInputError(f'"{path}": not a file\'s name; give one')
+    refuse_as_output(path)
     if not path.parent.is_dir():
         raise BadInputError(f"{path}: there is no folder {path.parent}; make it, or choose another place")
     stated = {} if origin_us is None else {ORIGIN_KEY: str(origin_us)}
