@@ -67,6 +67,44 @@ def test_import_does_not_write_over_its_source(capsys, tmp_path):
     assert (code, "there is no folder" in err) == (2, True)
 
 
+@pytest.mark.parametrize("command", ["import", "lint"])
+def test_dropped_rows_are_kept_where_asked(capsys, recorded, tmp_path, command):
+    rejects = tmp_path / "rejects.jsonl"
+    _, out, err = run(capsys, command, recorded, "--reject-file", rejects)
+    assert "wrote 1 dropped rows to" in err
+    assert [json.loads(line) for line in rejects.read_text().splitlines()] == [
+        {"row": 2, "reason": "bad_timestamp", "raw": "bad,1,2"}
+    ]
+    assert "bad,1,2" not in out + err
+
+
+def test_no_output_is_written_over_the_source(capsys, recorded):
+    before = recorded.read_bytes()
+    for flags in (
+        ("import", "-o", recorded),
+        ("import", "--reject-file", recorded),
+        ("lint", "--reject-file", recorded),
+    ):
+        code, _, err = run(capsys, flags[0], recorded, *flags[1:])
+        assert (code, "the file being read" in err) == (2, True)
+    assert recorded.read_bytes() == before
+
+
+def test_what_is_declared_is_recorded_and_what_means_nothing_is_refused(capsys, recorded, tmp_path):
+    code, out, _ = run(capsys, "import", recorded, "--sampling-percent", "25", "-o", tmp_path / "o.parquet", "--json")
+    assert (code, json.loads(out)["sampling_percent"]) == (0, 25)
+    code, out, _ = run(capsys, "lint", tmp_path / "o.parquet", "--json")
+    assert "4 times" in next(f["message"] for f in json.loads(out)["findings"] if f["code"] == "sampling")
+    for flags, message in (
+        (("--pattern", "x"), "--pattern means nothing for azure traces; it is for: nginx"),
+        (("--time-unit", "h"), 'no time unit "h"; known units: s, ms'),
+        (("--sampling-percent", "0"), "expected above 0, and at most 100"),
+        (("--rate", "-1"), "expected a number above 0"),
+    ):
+        code, out, err = run(capsys, "info", recorded, *flags)
+        assert (code, out, message in err) == (2, "", True)
+
+
 def test_info_gives_figures(capsys, recorded):
     code, out, _ = run(capsys, "info", "corpus:steady-200", "--json")
     document = json.loads(out)

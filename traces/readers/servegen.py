@@ -15,7 +15,7 @@ import ast
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from random import Random
 from statistics import NormalDist
@@ -32,6 +32,7 @@ from traces.units import US_PER_S
 
 _WINDOW_S: Final = 600.0
 _FIELDS: Final = 6
+_ROWS_PER_BATCH: Final = 20_000
 _MOST_PER_WINDOW: Final = 10_000_000
 """A rate that asks for more is a mistake, and would not end."""
 
@@ -98,14 +99,14 @@ def _batches(path: Path, options: Options) -> Iterator[Batch]:
     seed, first = options.seed or 0, 0
     for raw, window in parsed:
         if isinstance(window, str):
-            rows: list[Row] = [{"reason": window}]
+            drawn: Iterator[Row] = iter([{"reason": window}])
         else:
             following = bisect_right(starts, window.start_s)
             end_s = min([window.start_s + _WINDOW_S, *starts[following : following + 1]])
-            rows = list(_requests(window, end_s, lengths, Random(f"{seed}/{path.name}/{window.start_s:g}")))
-        if rows:
+            drawn = _requests(window, end_s, lengths, Random(f"{seed}/{path.name}/{window.start_s:g}"))
+        while rows := list(islice(drawn, _ROWS_PER_BATCH)):
             yield Batch(row_frame(rows, first), raw=[raw] * len(rows))
-        first += len(rows)
+            first += len(rows)
 
 
 def _decoded(raw: bytes) -> str | None:

@@ -104,7 +104,9 @@ def blocks(value: Any) -> list[int] | None:
     """Return prefix block ids; None where there are none recorded."""
     if value is None:
         return None
-    if not isinstance(value, list) or not all(type(item) is int and -(2**63) <= item < 2**63 for item in value):
+    if not isinstance(value, list) or not set(map(type, value)) <= {int}:
+        raise BadRowError("malformed_row")
+    if value and not -(2**63) <= min(value) <= max(value) < 2**63:
         raise BadRowError("malformed_row")
     return value
 
