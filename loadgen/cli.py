@@ -130,6 +130,7 @@ def _as_text(summary: dict[str, Any]) -> str:
         f"verdict   {verdict['status']}" + "".join(f"\n          {reason}" for reason in verdict["reasons"]),
         f"lag       {_quantiles(verdict, 'lag_p50_ms', 'lag_p99_ms', 'lag_max_ms')} ms (p50, p99, max)",
         f"requests  {requests['planned']} planned, {requests['sent']} sent, {requests['ok']} ok"
+        + (f", {requests['cancelled']} cancelled as recorded" if requests["cancelled"] else "")
         + "".join(f", {count} {kind}" for kind, count in requests["failed"].items())
         + "".join(f", {count} not sent ({reason})" for reason, count in requests["not_sent"].items()),
         "latency of the successful, ms" + f"{'p50':>24}{'p95':>12}{'p99':>12}",

@@ -19,14 +19,15 @@ from loadgen.dispatcher import Dispatcher, HubProbe
 from loadgen.endpoints.base import Endpoint
 from loadgen.httpclient import HttpClient
 from loadgen.intake import cut_trace, write_trace
-from loadgen.lookahead import LookAhead, Plan
+from loadgen.lookahead import LookAhead, Plan, Prepared
 from loadgen.native import in_thread, quiet_interpreter
 from loadgen.plan import due_offset_us
 from loadgen.preflight import find_emulator, get_json, reach
 from loadgen.recorder import Recorder, RequestRow, SampleRow
 from loadgen.scenario import Scenario, TargetSection
-from loadgen.sender import Sender, planned_row
+from loadgen.sender import Sender, planned_row, prepared_row
 from loadgen.summary import counts, fidelity, latencies_ms
+from loadgen.turns import Turns
 from loadgen.verdict import verdict
 from traces.clock import ClientClock, EndpointClock
 from traces.errors import EXIT_INTERRUPTED, RamptraceError
@@ -190,6 +191,8 @@ class ReplaySession:
         drain_us = replay.drain_us / time_scale
         plan = Plan(self.run.path / "trace.parquet", replay, time_scale)
         lookahead = LookAhead(plan, self._endpoint, self._elapsed_us)
+        found = plan.traits()
+        longest_think_us = due_offset_us(found.longest_think_us, time_scale)
         self._sender = Sender(
             self._client,
             self._endpoint,
@@ -203,6 +206,7 @@ class ReplaySession:
             elapsed_us=self._elapsed_us,
             send=self._sender.send,
             ensure=self._client.ensure,
+            turns=Turns(longest_think_us) if found.has_turns else None,
             max_in_flight=replay.max_in_flight,
             give_up_us=self._last_due_us + round(drain_us),
         )
@@ -216,10 +220,19 @@ class ReplaySession:
                 dispatcher.drain(STOP_GRACE_S, self._abandoned)
         finally:
             dispatcher.cancel("interrupted" if self._stopped.is_set() else "drain_timeout")
-            self._record_rest(plan, lookahead.taken, dispatcher.stop_reason or "internal_error")
+            reason = dispatcher.stop_reason or "internal_error"
+            self._record_left(dispatcher.left, reason)
+            self._record_rest(plan, lookahead.taken, reason)
+
+    def _record_left(self, left: list[Prepared], reason: str) -> None:
+        """Record the rows that were taken from the plan, and never sent."""
+        for item in left:
+            row = prepared_row(item, self._t0_us, self._endpoint.kind)
+            row.outcome, row.error_kind = "not_sent", reason
+            self._recorder.request(row)
 
     def _record_rest(self, plan: Plan, taken: int, reason: str) -> None:
-        """Record the rows that were never sent, so that every row of the plan is accounted for."""
+        """Record the rows that were never taken, so that every row of the plan is accounted for."""
         for batch in plan.batches(taken):
             for request in batch:
                 row = planned_row(request, self._t0_us, self._endpoint.kind)

@@ -195,7 +195,7 @@ class AnyBody:
 
     def close(self) -> None:
         """Take the body's end."""
-        self._reply.finished = True
+        self._reply.finished = self._reply.complete
 
 
 def _note_usage(usage: _Usage, reply: Reply) -> None:

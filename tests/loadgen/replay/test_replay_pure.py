@@ -126,12 +126,15 @@ def test_counts_add_up_and_name_what_failed():
         {"due": at(0), "sent": at(0), "outcome": "http_error", "error_kind": "http_503"},
         {"due": at(0), "outcome": "connect_error", "error_kind": "refused"},
         {"due": at(0), "outcome": "not_sent", "error_kind": "interrupted"},
+        {"due": at(0), "sent": at(0), "outcome": "cancelled", "error_kind": "as_recorded"},
+        {"due": at(0), "sent": at(0), "outcome": "cancelled", "error_kind": "drain_timeout"},
     )
     assert counts(frame) == {
-        "planned": 4,
-        "sent": 2,
+        "planned": 6,
+        "sent": 4,
         "ok": 1,
-        "failed": {"http_503": 1, "refused": 1},
+        "cancelled": 1,
+        "failed": {"drain_timeout": 1, "http_503": 1, "refused": 1},
         "not_sent": {"interrupted": 1},
     }
 
