@@ -31,7 +31,9 @@ def __getattr__(name: str) -> Any:
 @click.option("--format", "fmt", metavar="NAME", help="Trace format, where it cannot be told from the content.")
 @click.option("--window", metavar="START..END", help="Part of the trace, such as 0s..180s.")
 @click.option("--target", metavar="URL", help="Address of the server.")
-@click.option("--kind", type=click.Choice(["openai", "sagemaker", "http"]), help="Kind of endpoint.")
+@click.option(
+    "--kind", metavar="NAME", help="Kind of endpoint: openai, completions, tgi, triton, http, sagemaker, or installed."
+)
 @click.option("--model", metavar="NAME", help="Model to ask for; without it, what the server says it serves.")
 @click.option("--endpoint-name", metavar="NAME", help="SageMaker endpoint.")
 @click.option("--region", metavar="NAME", help="AWS region.")

@@ -17,14 +17,17 @@ import msgspec
 from loadgen.companion import Companion
 from loadgen.dispatcher import Dispatcher, HubProbe
 from loadgen.endpoints.base import Endpoint
+from loadgen.endpoints.http import HttpEndpoint
+from loadgen.endpoints.registry import make_endpoint
 from loadgen.httpclient import HttpClient
 from loadgen.intake import cut_trace, write_trace
 from loadgen.lookahead import LookAhead, Plan, Prepared
 from loadgen.native import in_thread, quiet_interpreter
 from loadgen.plan import due_offset_us
 from loadgen.preflight import find_emulator, get_json, reach
+from loadgen.prompts import Prompts
 from loadgen.recorder import Recorder, RequestRow, SampleRow
-from loadgen.scenario import Scenario, TargetSection
+from loadgen.scenario import Scenario
 from loadgen.sender import Sender, planned_row, prepared_row
 from loadgen.summary import counts, fidelity, latencies_ms
 from loadgen.turns import Turns
@@ -121,7 +124,8 @@ class ReplaySession:
         if self._run_path is not None:
             RunDir.refuse_existing(self._run_path)
         frame, used = in_thread(cut_trace, scenario)
-        self._endpoint = make_endpoint(scenario.target, seed=scenario.replay.seed)
+        prompts = in_thread(lambda: Prompts(scenario.prompts, seed=scenario.replay.seed))
+        self._endpoint = make_endpoint(scenario.target, prompts)
         target = self._endpoint.target
         self._client = reach(
             target,
@@ -335,11 +339,9 @@ class ReplaySession:
         self.run.write_manifest(self.manifest)
 
     def _name_model(self) -> None:
-        """Ask an OpenAI-compatible server which model it serves, when nobody said."""
-        from loadgen.endpoints.openai import OpenAiEndpoint
-
+        """Ask a server that can tell which model it serves, when nobody said."""
         endpoint = self._endpoint
-        if not isinstance(endpoint, OpenAiEndpoint) or endpoint.model is not None:
+        if not isinstance(endpoint, HttpEndpoint) or endpoint.models_path is None or endpoint.model is not None:
             return
         document = get_json(self._client, endpoint.target, endpoint.models_path, endpoint.auth)
         try:
@@ -364,21 +366,6 @@ class ReplaySession:
             flush_s=scenario.replay.flush_us / 1e6,
         )
         return RunDir.create(path, self.manifest)
-
-
-def make_endpoint(section: TargetSection, *, seed: int) -> Endpoint:
-    """Return the adapter for the kind of endpoint that a scenario names."""
-    if section.kind == "sagemaker":
-        from loadgen.endpoints.sagemaker import SageMakerEndpoint
-
-        return SageMakerEndpoint(section, seed=seed)
-    if section.kind == "http":
-        from loadgen.endpoints.http import HttpEndpoint
-
-        return HttpEndpoint(section, seed=seed)
-    from loadgen.endpoints.openai import OpenAiEndpoint
-
-    return OpenAiEndpoint(section, seed=seed)
 
 
 def _versions() -> dict[str, str]:

@@ -164,7 +164,9 @@ def test_a_conversation_keeps_its_order_and_its_think_times(server, trace, repla
     assert (due[2] - done[1]).total_seconds() >= 0.12
     t0 = due[0]
     late = found["predecessor_late_us"].to_list()
-    assert late[1] == round((due[1] - t0).total_seconds() * 1e6) - 100_000, "due is the arrival plus the inherited delay"
+    assert late[1] == round((due[1] - t0).total_seconds() * 1e6) - 100_000, (
+        "due is the arrival plus the inherited delay"
+    )
     assert late[2] > 800_000
     assert (due[3] - t0).total_seconds() == pytest.approx(0.21, abs=1e-6)
     assert min(spans(found, "sent", "due")) >= 0
