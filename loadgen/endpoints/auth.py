@@ -31,7 +31,8 @@ class SecretHeaders:
         if section.api_key_file:
             self._files.append(("api_key_file", "Authorization", "Bearer ", section.api_key_file))
         for name, variable in section.header_env.items():
-            self._fixed[_checked_name("header_env", name)] = _from_environment("header_env", variable)
+            header = _checked_name("header_env", name)
+            self._fixed[header] = _from_environment("header_env", variable)
         for name, path in section.header_file.items():
             self._files.append(("header_file", _checked_name("header_file", name), "", path))
         self.headers = self._fixed | self._read()
