@@ -135,12 +135,22 @@ def _as_text(summary: dict[str, Any]) -> str:
         + (f", {requests['cancelled']} cancelled as recorded" if requests["cancelled"] else "")
         + "".join(f", {count} {kind}" for kind, count in requests["failed"].items())
         + "".join(f", {count} not sent ({reason})" for reason, count in requests["not_sent"].items()),
+        *_token_lines(summary["tokens"]),
         "latency of the successful, ms" + f"{'p50':>24}{'p95':>12}{'p99':>12}",
     ]
     for name, row in summary["latency_ms"].items():
         values = "".join(f"{'-' if row[q] is None else format(row[q], '.1f'):>12}" for q in ("p50", "p95", "p99"))
         lines.append(f"  {name.replace('_', ' '):<39}{values}")
     return "\n".join(lines)
+
+
+def _token_lines(tokens: dict[str, Any]) -> list[str]:
+    return [
+        f"{name + ' tokens':<13} {found['planned']:,} planned, {found['reported']:,} reported by the server"
+        + (f" ({found['differing_share']:.1%} of the requests differ)" if found["differing_share"] else "")
+        for name, found in tokens.items()
+        if found["rows"]
+    ]
 
 
 def _quantiles(verdict: dict[str, Any], *names: str) -> str:

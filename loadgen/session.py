@@ -29,7 +29,7 @@ from loadgen.prompts import Prompts
 from loadgen.recorder import Recorder, RequestRow, SampleRow
 from loadgen.scenario import Scenario
 from loadgen.sender import Sender, planned_row, prepared_row
-from loadgen.summary import counts, fidelity, latencies_ms
+from loadgen.summary import counts, fidelity, latencies_ms, tokens
 from loadgen.turns import Turns
 from loadgen.verdict import verdict
 from traces.clock import ClientClock, EndpointClock
@@ -302,6 +302,7 @@ class ReplaySession:
             "condition": manifest.condition,
             "verdict": manifest.verdict,
             "requests": in_thread(counts, requests),
+            "tokens": in_thread(tokens, requests),
             "latency_ms": in_thread(latencies_ms, requests, time_scale),
         }
         if self._planned <= _COMPACT_ROWS:

@@ -44,6 +44,28 @@ def counts(requests: pl.LazyFrame) -> dict[str, Any]:
     return found
 
 
+def tokens(requests: pl.LazyFrame) -> dict[str, dict[str, int | float | None]]:
+    """Return, for `input` and `output`, how the tokens that the server reports compare with those that were planned.
+
+    Over the successful requests whose tokens it reports (`rows`): both sums, and the share of rows that differ.
+    `None` where none is reported.
+    """
+    ok = requests.filter(pl.col("outcome") == "ok")
+    found: dict[str, dict[str, int | float | None]] = {}
+    for name in ("input", "output"):
+        planned, reported = pl.col(f"planned_{name}_tokens"), pl.col(f"{name}_tokens")
+        both = ok.filter(planned.is_not_null() & reported.is_not_null())
+        row = both.select(
+            pl.len().alias("rows"),
+            planned.sum().alias("planned"),
+            reported.sum().alias("reported"),
+            (planned != reported).mean().round(4).alias("differing_share"),
+        ).collect()
+        values = row.row(0, named=True)
+        found[name] = values if values["rows"] else dict.fromkeys(values) | {"rows": 0}
+    return found
+
+
 def latencies_ms(requests: pl.LazyFrame, time_scale: float) -> dict[str, dict[str, float | None]]:
     """Return p50, p95 and p99 (ms, endpoint time) of first token and whole answer, from due and from sent.
 

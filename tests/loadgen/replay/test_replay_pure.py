@@ -14,7 +14,7 @@ from loadgen.histogram import Histogram
 from loadgen.options import resolve_scenario
 from loadgen.plan import plan_rows
 from loadgen.scenario import ReplaySection, VerdictSection
-from loadgen.summary import counts, fidelity, latencies_ms
+from loadgen.summary import counts, fidelity, latencies_ms, tokens
 from loadgen.verdict import Fidelity, verdict
 from traces.errors import BadInputError
 from traces.schema import Request, Trace
@@ -116,6 +116,20 @@ def test_counts_add_up_and_name_what_failed():
         "cancelled": 1,
         "failed": {"drain_timeout": 1, "http_503": 1, "refused": 1},
         "not_sent": {"interrupted": 1},
+    }
+
+
+def test_tokens_compare_what_was_planned_with_what_the_server_reports():
+    ok = {"due": at(0), "sent": at(0), "outcome": "ok", "planned_output_tokens": 10}
+    frame = requests(
+        ok | {"output_tokens": 10},
+        ok | {"output_tokens": 4},
+        ok,
+        ok | {"outcome": "truncated", "output_tokens": 1},
+    )
+    assert tokens(frame) == {
+        "input": {"rows": 0, "planned": None, "reported": None, "differing_share": None},
+        "output": {"rows": 2, "planned": 20, "reported": 14, "differing_share": 0.5},
     }
 
 
