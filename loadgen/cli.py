@@ -31,7 +31,9 @@ def __getattr__(name: str) -> Any:
 @click.option("--format", "fmt", metavar="NAME", help="Trace format, where it cannot be told from the content.")
 @click.option("--window", metavar="START..END", help="Part of the trace, such as 0s..180s.")
 @click.option("--target", metavar="URL", help="Address of the server.")
-@click.option("--kind", type=click.Choice(["openai", "sagemaker", "http"]), help="Kind of endpoint.")
+@click.option(
+    "--kind", metavar="NAME", help="Kind of endpoint: openai, completions, tgi, triton, http, sagemaker, or installed."
+)
 @click.option("--model", metavar="NAME", help="Model to ask for; without it, what the server says it serves.")
 @click.option("--endpoint-name", metavar="NAME", help="SageMaker endpoint.")
 @click.option("--region", metavar="NAME", help="AWS region.")
@@ -130,14 +132,25 @@ def _as_text(summary: dict[str, Any]) -> str:
         f"verdict   {verdict['status']}" + "".join(f"\n          {reason}" for reason in verdict["reasons"]),
         f"lag       {_quantiles(verdict, 'lag_p50_ms', 'lag_p99_ms', 'lag_max_ms')} ms (p50, p99, max)",
         f"requests  {requests['planned']} planned, {requests['sent']} sent, {requests['ok']} ok"
+        + (f", {requests['cancelled']} cancelled as recorded" if requests["cancelled"] else "")
         + "".join(f", {count} {kind}" for kind, count in requests["failed"].items())
         + "".join(f", {count} not sent ({reason})" for reason, count in requests["not_sent"].items()),
+        *_token_lines(summary["tokens"]),
         "latency of the successful, ms" + f"{'p50':>24}{'p95':>12}{'p99':>12}",
     ]
     for name, row in summary["latency_ms"].items():
         values = "".join(f"{'-' if row[q] is None else format(row[q], '.1f'):>12}" for q in ("p50", "p95", "p99"))
         lines.append(f"  {name.replace('_', ' '):<39}{values}")
     return "\n".join(lines)
+
+
+def _token_lines(tokens: dict[str, Any]) -> list[str]:
+    return [
+        f"{name + ' tokens':<13} {found['planned']:,} planned, {found['reported']:,} reported by the server"
+        + (f" ({found['differing_share']:.1%} of the requests differ)" if found["differing_share"] else "")
+        for name, found in tokens.items()
+        if found["rows"]
+    ]
 
 
 def _quantiles(verdict: dict[str, Any], *names: str) -> str:

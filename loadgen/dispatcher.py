@@ -2,10 +2,12 @@
 
 Nothing that a server does can delay a send: there is no pool of users and no cap unless the user sets one, and then
 waiting for it counts as lag. A late start is recovered (rows that are overdue go out at once) and stays recorded.
+The one exception is a conversation: its next turn cannot be asked before the last answer is there (`loadgen.turns`).
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,19 +20,25 @@ from loadgen.histogram import Histogram
 from loadgen.lookahead import LookAhead, Prepared
 from loadgen.sender import CancelledError
 from loadgen.timer import make_timer
+from loadgen.turns import Turns
+from loadgen.verdict import PREDECESSOR_UNFINISHED
 
 _YIELD_EVERY = 128  # a turn of a busy loop takes long: yielding often would throttle the catching up after a stall
 _WARM_US = 500_000
 _WARM_EVERY_S = 0.05
 _WARM_LIMIT = 2000
 _PROBE_S = 0.005
+_CHECK_US = 50_000
+_FRESH_US = 60_000_000  # signatures are taken for five minutes
+_WAITING_BYTES = 64 * 1024 * 1024
 
 
 class Dispatcher:
-    """Starts each prepared request at its due instant.
+    """Starts each prepared request at its due instant, and a later turn when the turn before it has ended.
 
     `send` handles one request to its end in its own greenlet. `ensure` is told how many requests fall due within the
-    next half second, so that connections can be opened before they are needed.
+    next half second, so that connections can be opened before they are needed. `turns` is `None` for a trace without
+    conversations. After `run`, `left` holds what was taken from the look-ahead and not sent.
     """
 
     def __init__(
@@ -40,6 +48,7 @@ class Dispatcher:
         elapsed_us: Callable[[], int],
         send: Callable[[Prepared], None],
         ensure: Callable[[int], None],
+        turns: Turns[Prepared] | None = None,
         max_in_flight: int = 0,
         give_up_us: int | None = None,
     ) -> None:
@@ -47,25 +56,25 @@ class Dispatcher:
         self._elapsed_us = elapsed_us
         self._send = send
         self._ensure = ensure
+        self._waiting = WaitingTurns(turns) if turns is not None else None
         self._slots = gevent.lock.Semaphore(max_in_flight) if max_in_flight else None
         self._give_up_us = give_up_us
         self._stopped = gevent.event.Event()
         self._timer = make_timer()
         self.group = gevent.pool.Group()
+        self.left: list[Prepared] = []
         self.started = 0
         self.stop_reason: str | None = None
 
     def run(self) -> None:
         """Walk the plan to its end, or until `stop`."""
+        self._lookahead.filled = self._timer.nudge
         self._lookahead.start()
         warmer = gevent.spawn(self._warm)
         try:
-            while not self._stopped.is_set():
-                item = self._lookahead.take()
-                if item is None:
-                    break
-                if not self._wait_until(item.request.due_us) or not self._wait_for_slot():
-                    self._lookahead.taken -= 1
+            while (item := self._next()) is not None:
+                if not self._wait_for_slot():
+                    self.left.append(item)
                     break
                 self.group.spawn(self._send_and_free, item)
                 self.started += 1
@@ -75,6 +84,8 @@ class Dispatcher:
             warmer.kill()
             self._lookahead.stop()
             self._timer.close()
+            if self._waiting is not None:
+                self.left += self._waiting.close()
 
     def stop(self, reason: str) -> None:
         """Send no more requests; those in flight go on. The first reason holds."""
@@ -94,20 +105,50 @@ class Dispatcher:
         gevent.sleep(0)  # one that was spawned a moment ago must have begun, or it would vanish without a row
         self.group.kill(CancelledError(reason))
 
+    def _next(self) -> Prepared | None:
+        """Return the request that is due, waiting for it; `None` at the end or after a stop."""
+        while not self._stopped.is_set():
+            arrival = self._lookahead.peek()
+            turn = self._waiting.peek() if self._waiting is not None else None
+            first = arrival if turn is None or (arrival is not None and arrival.due_us <= turn.due_us) else turn
+            if arrival is None and self._is_over():
+                return None
+            if first is None:
+                self._timer.wait(_CHECK_US)
+            elif (left_us := first.due_us - self._elapsed_us()) > 0:
+                # May end early, by a fraction or because something came in.
+                self._timer.wait(left_us if arrival is not None else min(left_us, _CHECK_US))
+            elif first is turn:
+                return self._fresh(self._waiting.take())  # type: ignore[union-attr] # it had a turn
+            else:
+                item = self._lookahead.take()
+                ready = item if self._waiting is None else self._waiting.arrive(item)
+                if ready is not None:
+                    return ready
+        return None
+
+    def _is_over(self) -> bool:
+        if not self._lookahead.finished:
+            return False
+        if self._waiting is None or not self._waiting.any_left:
+            return True
+        if self._give_up_us is not None and self._elapsed_us() > self._give_up_us:
+            self.stop(PREDECESSOR_UNFINISHED)
+        return bool(self._stopped.is_set())
+
+    def _fresh(self, item: Prepared) -> Prepared:
+        """Return the turn as it can be sent. Preparing it again takes a moment, which counts as lag."""
+        stale = not item.wire or self._elapsed_us() - item.prepared_us > _FRESH_US
+        return self._lookahead.again(item) if stale else item
+
     def _send_and_free(self, item: Prepared) -> None:
         try:
             self._send(item)
         finally:
             if self._slots is not None:
                 self._slots.release()
-
-    def _wait_until(self, due_us: int) -> bool:
-        """Wait for a due instant; tells whether to go on. Timers may fire early by a fraction, hence the loop."""
-        while (left_us := due_us - self._elapsed_us()) > 0:
-            if self._stopped.is_set():
-                return False
-            self._timer.wait(left_us)
-        return not self._stopped.is_set()
+            if self._waiting is not None and self._waiting.ended(item.request.row_id, self._elapsed_us()):
+                self._timer.nudge()
 
     def _wait_for_slot(self) -> bool:
         if self._slots is None:
@@ -124,6 +165,61 @@ class Dispatcher:
             # Overdue rows count too: those at the head of the queue are the next to need a connection.
             self._ensure(self._lookahead.due_before(self._elapsed_us() + _WARM_US, _WARM_LIMIT))
             gevent.sleep(_WARM_EVERY_S)
+
+
+class WaitingTurns:
+    """The requests that wait for the turn before them, and those that are due later because of it.
+
+    Their bytes are kept up to a limit and given up beyond it: a server that hangs must not fill the memory.
+    """
+
+    def __init__(self, turns: Turns[Prepared]) -> None:
+        self._turns = turns
+        self._later: list[tuple[int, int, Prepared]] = []
+        self._bytes = 0
+
+    @property
+    def any_left(self) -> bool:
+        """Whether a request waits or is due later."""
+        return bool(self._later) or self._turns.is_waiting
+
+    def arrive(self, item: Prepared) -> Prepared | None:
+        """Take a request at its arrival; returns it when it is due now."""
+        kept = item if self._bytes + len(item.wire) <= _WAITING_BYTES else item._replace(wire=b"")
+        start = self._turns.arrive(item.request, kept)
+        if start is None:
+            self._bytes += len(kept.wire)
+            return None
+        timed = item._replace(due_us=start.due_us, predecessor_late_us=start.late_us)
+        if timed.due_us <= item.due_us:
+            return timed
+        self._bytes += len(kept.wire)
+        self._push(kept._replace(due_us=start.due_us, predecessor_late_us=start.late_us))
+        return None
+
+    def ended(self, row_id: int, now_us: int) -> bool:
+        """Note a request's end; tells whether others are due because of it."""
+        followers = self._turns.ended(row_id, now_us)
+        for item, start in followers:
+            self._push(item._replace(due_us=start.due_us, predecessor_late_us=start.late_us))
+        return bool(followers)
+
+    def peek(self) -> Prepared | None:
+        """Return the request that is due next."""
+        return self._later[0][2] if self._later else None
+
+    def take(self) -> Prepared:
+        """Take the request that is due next."""
+        item = heapq.heappop(self._later)[2]
+        self._bytes -= len(item.wire)
+        return item
+
+    def close(self) -> list[Prepared]:
+        """Return all requests that were not sent."""
+        return [item for _, _, item in self._later] + self._turns.waiting()
+
+    def _push(self, item: Prepared) -> None:
+        heapq.heappush(self._later, (item.due_us, item.request.row_id, item))
 
 
 class HubProbe:

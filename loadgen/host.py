@@ -14,7 +14,7 @@ import gevent
 import locust
 from locust.env import Environment
 
-from loadgen.recorder import RequestRow
+from loadgen.recorder import AS_RECORDED, RequestRow
 from loadgen.session import ReplaySession
 from traces.errors import EXIT_INTERRUPTED, InvalidRunError, RamptraceError
 
@@ -120,7 +120,7 @@ class ReplayHost:
         session = self.session
         if session is None:
             return
-        failed = row.outcome != "ok"
+        failed = row.outcome != "ok" and row.error_kind != AS_RECORDED
         first = row.first_token
         self._environment.events.request.fire(
             request_type="POST",

@@ -32,7 +32,7 @@ _TEXT_OPTIONS = {
     "trace": "Trace file, or corpus:NAME",
     "format": "Trace format, where it cannot be told from the content",
     "window": "Part of the trace, such as 0s..180s",
-    "kind": "Kind of endpoint: openai, sagemaker or http",
+    "kind": "Kind of endpoint: openai, completions, tgi, triton, http, sagemaker, or an installed one",
     "model": "Model to ask for",
     "endpoint-name": "SageMaker endpoint",
     "region": "AWS region",

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import gevent
-import gevent.event
 import polars as pl
 
 from loadgen.endpoints.base import Endpoint
 from loadgen.native import in_thread
-from loadgen.plan import PlannedRequest, plan_rows
+from loadgen.plan import PlannedRequest, Traits, plan_rows, traits
 from loadgen.scenario import ReplaySection
 
 HORIZON_US = 5_000_000
@@ -26,10 +25,16 @@ _CHECK_S = 0.05
 
 
 class Prepared(NamedTuple):
-    """A planned request with its bytes."""
+    """A planned request with its bytes, and when it is due: its arrival, or later because of the turn before it.
+
+    `predecessor_late_us` is that delay, `None` for a request without a turn before it. Instants are client µs from t0.
+    """
 
     request: PlannedRequest
     wire: bytes
+    prepared_us: int
+    due_us: int
+    predecessor_late_us: int | None = None
 
 
 class Plan:
@@ -39,6 +44,10 @@ class Plan:
         self._trace = trace
         self._replay = replay
         self._time_scale = time_scale
+
+    def traits(self) -> Traits:
+        """Return what the whole trace has. Reads in the hub's native thread pool."""
+        return in_thread(traits, pl.scan_parquet(self._trace))
 
     def batches(self, start: int = 0) -> Iterator[list[PlannedRequest]]:
         """Yield planned requests from the row at position `start` on. Reads in the hub's native thread pool."""
@@ -55,7 +64,7 @@ class LookAhead:
     """A bounded queue of prepared requests, filled by a greenlet that works in the hub's native thread pool.
 
     Requests are prepared in slices of a few rows: a native thread that computes holds the interpreter's lock, and the
-    hub has to get it back between two slices.
+    hub has to get it back between two slices. `filled` is called when an empty queue got something, or the plan ended.
     """
 
     def __init__(self, plan: Plan, endpoint: Endpoint, elapsed_us: Callable[[], int]) -> None:
@@ -64,49 +73,57 @@ class LookAhead:
         self._elapsed_us = elapsed_us
         self._queue: deque[Prepared] = deque()
         self._bytes = 0
-        self._changed = gevent.event.Event()
         self._filler = gevent.Greenlet(self._fill_or_fail)
         self._failure: Exception | None = None
+        self.filled: Callable[[], None] = _do_nothing
         self.taken = 0
 
     def start(self) -> None:
         """Begin to prepare."""
+        self._filler.link(lambda _: self.filled())
         self._filler.start()
 
     def stop(self) -> None:
         """Stop preparing."""
         self._filler.kill()
 
-    def take(self) -> Prepared | None:
-        """Return the next prepared request, waiting for it if need be; `None` at the plan's end.
+    def peek(self) -> Prepared | None:
+        """Return the next prepared request without taking it; `None` when there is none (see `finished`)."""
+        return self._queue[0] if self._queue else None
 
-        Raises what preparing raised.
-        """
-        while not self._queue:
-            if self._filler.ready():
-                if self._failure is not None:
-                    raise self._failure
-                if not self._queue:
-                    return None
-                break
-            self._changed.clear()
-            self._changed.wait(_CHECK_S)
+    def take(self) -> Prepared:
+        """Take the next prepared request; there must be one."""
         item = self._queue.popleft()
         self._bytes -= len(item.wire)
         self.taken += 1
         return item
 
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to take. Raises what preparing raised."""
+        if self._queue or not self._filler.ready():
+            return False
+        if self._failure is not None:
+            raise self._failure
+        return True
+
     def due_before(self, offset_us: int, limit: int) -> int:
         """Return how many prepared requests are due before an offset, counting no further than `limit`."""
         count = 0
         for item in self._queue:
-            if count >= limit or item.request.due_us >= offset_us:
+            if count >= limit or item.due_us >= offset_us:
                 break
             count += 1
         return count
 
+    def again(self, item: Prepared) -> Prepared:
+        """Return a request prepared anew: its signature had grown old, or its bytes were given up."""
+        self._endpoint.refresh()
+        (fresh,) = in_thread(_prepare, self._endpoint, [item.request], self._elapsed_us())
+        return fresh._replace(due_us=item.due_us, predecessor_late_us=item.predecessor_late_us)
+
     def _fill_or_fail(self) -> None:
-        """Fill; what goes wrong is kept for `take`: gevent would print it as a traceback."""
+        """Fill; what goes wrong is kept for `finished`: gevent would print it as a traceback."""
         try:
             self._fill()
         except Exception as error:
@@ -114,16 +131,32 @@ class LookAhead:
 
     def _fill(self) -> None:
         for batch in self._plan.batches():
-            self._endpoint.refresh()
-            for start in range(0, len(batch), _SLICE_ROWS):
-                piece = batch[start : start + _SLICE_ROWS]
-                while self._bytes > _MAX_BYTES or piece[0].due_us > self._elapsed_us() + HORIZON_US:
+            start = 0
+            while start < len(batch):
+                while self._bytes > _MAX_BYTES or batch[start].due_us > self._elapsed_us() + HORIZON_US:
                     gevent.sleep(_CHECK_S)
-                prepared = in_thread(_prepare, self._endpoint, piece)
+                piece = _near(batch, start, self._elapsed_us() + HORIZON_US)
+                start += len(piece)
+                self._endpoint.refresh()
+                prepared = in_thread(_prepare, self._endpoint, piece, self._elapsed_us())
+                was_empty = not self._queue
                 self._queue.extend(prepared)
                 self._bytes += sum(len(item.wire) for item in prepared)
-                self._changed.set()
+                if was_empty:
+                    self.filled()
 
 
-def _prepare(endpoint: Endpoint, piece: list[PlannedRequest]) -> list[Prepared]:
-    return [Prepared(request, endpoint.prepare(request)) for request in piece]
+def _near(batch: list[PlannedRequest], start: int, horizon_us: int) -> list[PlannedRequest]:
+    """Return the next slice: rows that are due before the horizon, a few at most, and one at least."""
+    end = start + 1
+    while end < min(len(batch), start + _SLICE_ROWS) and batch[end].due_us <= horizon_us:
+        end += 1
+    return batch[start:end]
+
+
+def _prepare(endpoint: Endpoint, piece: list[PlannedRequest], now_us: int) -> list[Prepared]:
+    return [Prepared(request, endpoint.prepare(request), now_us, request.due_us) for request in piece]
+
+
+def _do_nothing() -> None:
+    pass

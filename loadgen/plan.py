@@ -9,7 +9,7 @@ from loadgen.scenario import ReplaySection
 
 
 class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request to be sent. `due_us` is its offset from t0 on the client's clock."""
+    """One request to be sent. `due_us` is its offset from t0; it and the other lengths are on the client's clock."""
 
     row_id: int
     due_us: int
@@ -18,6 +18,21 @@ class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     prefix_blocks: tuple[int, ...] = ()
     block_tokens: int | None = None
+    images: int = 0
+    payload_ref: str | None = None
+    session_id: str | None = None
+    turn: int | None = None
+    parent_row: int | None = None
+    think_us: int = 0
+    cancel_after_tokens: int | None = None
+    cancel_after_us: int | None = None
+
+
+class Traits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a whole trace has, as far as it matters before the first row: `longest_think_us` is endpoint time."""
+
+    has_turns: bool = False
+    longest_think_us: int = 0
 
 
 def due_offset_us(arrival_us: int, time_scale: float) -> int:
@@ -29,30 +44,30 @@ def due_offset_us(arrival_us: int, time_scale: float) -> int:
     return round(arrival_us / time_scale)
 
 
+def traits(frame: pl.LazyFrame) -> Traits:
+    """Return what a Trace table has, in one pass and bounded memory."""
+    found = frame.select(
+        (pl.col("parent_row").is_not_null() | pl.col("session_id").is_not_null()).any().alias("has_turns"),
+        pl.col("think_us").max().fill_null(0).alias("longest_think_us"),
+    ).collect(engine="streaming")
+    return Traits(**found.row(0, named=True))
+
+
 def plan_rows(frame: pl.DataFrame, replay: ReplaySection, time_scale: float) -> list[PlannedRequest]:
     """Return the planned requests of a piece of a Trace table, in its order.
 
     A length that the recording does not state becomes the scenario's default. Zero becomes one: a request without a
-    prompt or without an answer cannot be asked of a model.
+    prompt or without an answer cannot be asked of a model. A think time that is not stated is none.
     """
-    columns = (
-        frame["row_id"],
-        frame["arrival_us"],
-        frame["input_tokens"].fill_null(replay.default_input_tokens),
-        frame["output_tokens"].fill_null(replay.default_output_tokens),
-        frame["model"],
-        frame["prefix_blocks"].to_list(),
-        frame["block_tokens"],
-    )
-    return [
-        PlannedRequest(
-            row_id=row_id,
-            due_us=due_offset_us(arrival_us, time_scale),
-            input_tokens=max(1, input_tokens),
-            output_tokens=max(1, output_tokens),
-            model=model,
-            prefix_blocks=tuple(blocks or ()),
-            block_tokens=block_tokens,
-        )
-        for row_id, arrival_us, input_tokens, output_tokens, model, blocks, block_tokens in zip(*columns, strict=True)
-    ]
+    scaled = (pl.col("arrival_us", "think_us", "cancel_after_us") / time_scale).round().cast(pl.Int64)
+    columns = frame.select(
+        pl.col("row_id"),
+        scaled.name.keep(),
+        pl.col("input_tokens").fill_null(replay.default_input_tokens).clip(1),
+        pl.col("output_tokens").fill_null(replay.default_output_tokens).clip(1),
+        pl.col("images").fill_null(0),
+        pl.col("model", "prefix_blocks", "block_tokens", "payload_ref"),
+        pl.col("session_id", "turn", "parent_row", "cancel_after_tokens"),
+    ).rename({"arrival_us": "due_us"})
+    rows = columns.with_columns(pl.col("think_us").fill_null(0)).iter_rows(named=True)
+    return [PlannedRequest(**row | {"prefix_blocks": tuple(row["prefix_blocks"] or ())}) for row in rows]

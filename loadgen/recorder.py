@@ -17,6 +17,9 @@ from traces.run import RunDir, ShardWriter
 
 _FINAL_ATTEMPTS = 3
 
+AS_RECORDED = "as_recorded"
+"""`error_kind` of a request cancelled because its recorded client left: it was to be replayed, and is no failure."""
+
 
 class RequestRow(msgspec.Struct, kw_only=True):
     """One row of the `requests` table, instants in client µs since 1970; see `traces.schema.Request`."""

@@ -16,7 +16,8 @@ from loadgen.strict_toml import convert_strictly, read_toml
 from traces.errors import BadInputError
 from traces.units import US_PER_MS, parse_duration_us, parse_window_us
 
-TargetKind = Literal["openai", "sagemaker", "http"]
+_SPEAKS = {"openai": "chat", "completions": "completions", "tgi": "tgi", "triton": "triton", "http": "template"}
+"""The built-in kinds that are posted to at an address, and what they speak."""
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,20 +38,40 @@ class TraceSection(_Section, frozen=True, kw_only=True):
 
 
 class TargetSection(_Section, frozen=True, kw_only=True):
-    """Where to send it.
+    """Where to send it, and in which protocol.
 
-    `openai`: `url` is the server's base address, `/v1/chat/completions` is appended. `sagemaker`: `endpoint_name`
-    and `region`; `url` replaces AWS's own address. Credentials come from the environment, never from this file:
-    `api_key_env` names the variable that holds a bearer token.
+    `kind`: `openai` (chat completions), `completions`, `tgi`, `triton`, `http` (a template), `sagemaker`, or one that
+    another distribution installs. `url` is the server's base address; the operation is appended, except for `http`.
+    `sagemaker` needs `endpoint_name` and `region`, `url` replaces AWS's own address, and `dialect` is what its
+    container speaks.
+
+    Credentials come from the environment or from files, never from this file: `api_key_env` and `api_key_file` name
+    the place of a bearer token, `header_env` and `header_file` those of other headers' values; `sigv4_service` signs.
+
+    `max_tokens_field`, `min_tokens`, `ignore_eos` and `extra_body` hold a server to the output length where it allows.
     """
 
-    kind: TargetKind = "openai"
+    kind: str = "openai"
     url: str | None = None
     model: str | None = None
     stream: bool = True
+    stream_usage: bool = True
+    dialect: Literal["chat", "completions", "tgi", "template"] = "chat"
     endpoint_name: str | None = None
+    inference_component: str | None = None
     region: str | None = None
     api_key_env: str | None = None
+    api_key_file: str | None = None
+    header_env: dict[str, str] = {}
+    header_file: dict[str, str] = {}
+    sigv4_service: str | None = None
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    min_tokens: bool = False
+    ignore_eos: bool = False
+    extra_body: dict[str, Any] = {}
+    body: dict[str, Any] | None = None
+    answer: Literal["whole", "sse", "lines"] = "whole"
+    options: dict[str, Any] = {}
     connect_timeout: str = "10s"
     request_timeout: str = "10m"
     verify_tls: bool = True
@@ -64,6 +85,20 @@ class TargetSection(_Section, frozen=True, kw_only=True):
     def request_timeout_us(self) -> int:
         """How long a whole request may take, in endpoint time."""
         return parse_duration_us(self.request_timeout)
+
+
+class PromptsSection(_Section, frozen=True, kw_only=True):
+    """What the requests say.
+
+    `tokenizer` is the served model's `tokenizer.json`, for exact prompt lengths; `overhead_tokens` are those that the
+    server adds to each prompt (a chat template). `payloads` is the folder that `payload_ref` refers to: recorded
+    prompts are sent only where it is given. `image_size` (`512x512`) sends as many images as the row has.
+    """
+
+    tokenizer: str | None = None
+    overhead_tokens: int = 0
+    payloads: str | None = None
+    image_size: str | None = None
 
 
 class ReplaySection(_Section, frozen=True, kw_only=True):
@@ -159,6 +194,7 @@ class Scenario(_Section, frozen=True, kw_only=True):
     name: str = "run"
     trace: TraceSection
     target: TargetSection = msgspec.field(default_factory=TargetSection)
+    prompts: PromptsSection = msgspec.field(default_factory=PromptsSection)
     replay: ReplaySection = msgspec.field(default_factory=ReplaySection)
     verdict: VerdictSection = msgspec.field(default_factory=VerdictSection)
     collect: CollectSection | None = None
@@ -168,14 +204,24 @@ class Scenario(_Section, frozen=True, kw_only=True):
 
 
 def load_scenario(path: str | Path) -> Scenario:
-    """Read a scenario file; a relative trace path is taken from the file's folder."""
+    """Read a scenario file; relative paths in it are taken from the file's folder."""
     file = Path(path)
     document = read_toml(file, "write one or use --trace FILE --target URL")
     scenario = build_scenario(document, origin=str(file))
-    trace = scenario.trace
-    if not trace.path.startswith(("corpus:", "s3://")) and not Path(trace.path).is_absolute():
+    trace, prompts, target = scenario.trace, scenario.prompts, scenario.target
+    if not trace.path.startswith(("corpus:", "s3://")):
         trace = msgspec.structs.replace(trace, path=str(file.parent / trace.path))
-    return msgspec.structs.replace(scenario, trace=trace)
+    prompts = msgspec.structs.replace(
+        prompts,
+        tokenizer=prompts.tokenizer and str(file.parent / prompts.tokenizer),
+        payloads=prompts.payloads and str(file.parent / prompts.payloads),
+    )
+    target = msgspec.structs.replace(
+        target,
+        api_key_file=target.api_key_file and str(file.parent / target.api_key_file),
+        header_file={name: str(file.parent / path) for name, path in target.header_file.items()},
+    )
+    return msgspec.structs.replace(scenario, trace=trace, prompts=prompts, target=target)
 
 
 def build_scenario(document: dict[str, Any], *, origin: str) -> Scenario:
@@ -202,10 +248,29 @@ def _check_values(scenario: Scenario, origin: str) -> None:
                     raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')}: {error}") from None
                 if attribute in {"flush_us", "poll_us", "metrics_poll_us"} and value < US_PER_MS:
                     raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')} must be at least 1ms")
-    target = scenario.target
-    if target.kind == "sagemaker" and not target.endpoint_name:
-        raise BadInputError(f"{origin}: [target] kind sagemaker needs endpoint_name")
-    if target.kind != "sagemaker" and not target.url:
-        raise BadInputError(f"{origin}: [target] kind {target.kind} needs url")
+    _check_target(scenario, origin)
     if scenario.replay.max_in_flight < 0:
         raise BadInputError(f"{origin}: [replay] max_in_flight must be 0 (no cap) or more")
+
+
+def _check_target(scenario: Scenario, origin: str) -> None:
+    """Refuse what a kind of endpoint cannot do. Kinds that other distributions install check themselves."""
+    target, prompts = scenario.target, scenario.prompts
+    speaks = target.dialect if target.kind == "sagemaker" else _SPEAKS.get(target.kind)
+    if target.kind == "sagemaker" and not target.endpoint_name:
+        raise BadInputError(f"{origin}: [target] kind sagemaker needs endpoint_name")
+    if target.kind in _SPEAKS and not target.url:
+        raise BadInputError(f"{origin}: [target] kind {target.kind} needs url")
+    if target.kind == "triton" and not target.model:
+        raise BadInputError(f"{origin}: [target] kind triton needs model: it is part of the address")
+    if target.body is not None and speaks not in {None, "template"}:
+        raise BadInputError(f"{origin}: [target] body is a template for kind http; {target.kind} has a body of its own")
+    if (target.min_tokens or target.ignore_eos) and speaks in {"tgi", "template"}:
+        raise BadInputError(
+            f"{origin}: [target] min_tokens and ignore_eos are unknown to {speaks}; say it in "
+            f"{'body' if speaks == 'template' else 'extra_body'}, where the server has a way"
+        )
+    if prompts.image_size and speaks not in {None, "chat", "template"}:
+        raise BadInputError(f"{origin}: [prompts] image_size: {speaks} carries no images; leave it out")
+    if prompts.overhead_tokens < 0:
+        raise BadInputError(f"{origin}: [prompts] overhead_tokens must be 0 or more")

@@ -8,10 +8,10 @@ import gevent
 
 from loadgen.endpoints.base import Body, Endpoint, Headers, Reply
 from loadgen.histogram import Histogram
-from loadgen.httpclient import ConnectFailedError, DeadlineError, HttpClient, Stamps, TransportError
+from loadgen.httpclient import ConnectFailedError, DeadlineError, Decoder, HttpClient, Stamps, TransportError
 from loadgen.lookahead import Prepared
 from loadgen.plan import PlannedRequest
-from loadgen.recorder import RequestRow
+from loadgen.recorder import AS_RECORDED, RequestRow
 
 _TEXT_CHARACTERS = 300
 
@@ -45,18 +45,20 @@ class Sender:
 
     def send(self, item: Prepared) -> None:
         """Send one request and record how it ended. Never raises for what a server or a network does."""
-        row = planned_row(item.request, self._t0_us, self._endpoint.kind)
-        stamps, reply = Stamps(), Reply()
+        row = prepared_row(item, self._t0_us, self._endpoint.kind)
+        request, stamps, reply = item.request, Stamps(), Reply()
         body: Body | None = None
 
-        def open_decoder(status: int, headers: Headers) -> Body:
+        def open_decoder(status: int, headers: Headers) -> Decoder:
             nonlocal body
             body = self._endpoint.open(status, headers, reply)
-            return body
+            return body if request.cancel_after_tokens is None else _Leaving(body, reply, request.cancel_after_tokens)
 
         self.in_flight += 1
+        leave = _leave_after(request.cancel_after_us)
         try:
             self._client.exchange(item.wire, stamps, self._timeout_s, open_decoder)
+            reply.complete = True
         except ConnectFailedError as error:
             row.outcome, row.error_kind, row.error_text = "connect_error", error.kind, str(error)
         except TransportError as error:
@@ -70,6 +72,7 @@ class Sender:
         except Exception as error:
             reply.fail("undecodable", type(error).__name__)
         finally:
+            leave.close()
             self.in_flight -= 1
             row.done = self._now_us()
             if body is not None:
@@ -92,6 +95,33 @@ def planned_row(request: PlannedRequest, t0_us: int, kind: str) -> RequestRow:
         planned_input_tokens=request.input_tokens,
         planned_output_tokens=request.output_tokens,
     )
+
+
+def prepared_row(item: Prepared, t0_us: int, kind: str) -> RequestRow:
+    """Return a prepared request's row before anything was observed: due when the turn before allows it."""
+    row = planned_row(item.request, t0_us, kind)
+    row.due, row.predecessor_late_us = t0_us + item.due_us, item.predecessor_late_us
+    return row
+
+
+class _Leaving:
+    """Hands an answer on until its client leaves: after so many stream events with generated content."""
+
+    def __init__(self, body: Body, reply: Reply, tokens: int) -> None:
+        self._body = body
+        self._reply = reply
+        self._tokens = tokens
+
+    def feed(self, data: bytes, at_us: int) -> None:
+        self._body.feed(data, at_us)
+        if (self._reply.chunks or 0) >= self._tokens and not self._reply.finished:
+            raise CancelledError(AS_RECORDED)
+
+
+def _leave_after(cancel_after_us: int | None) -> gevent.Timeout:
+    """Return a running timer that cancels the request of this greenlet, or one that never fires."""
+    seconds = None if cancel_after_us is None else cancel_after_us / 1e6
+    return gevent.Timeout.start_new(seconds, CancelledError(AS_RECORDED))
 
 
 def _fill(row: RequestRow, stamps: Stamps, reply: Reply) -> None:

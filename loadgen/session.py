@@ -17,16 +17,20 @@ import msgspec
 from loadgen.companion import Companion
 from loadgen.dispatcher import Dispatcher, HubProbe
 from loadgen.endpoints.base import Endpoint, shown_address
+from loadgen.endpoints.http import HttpEndpoint
+from loadgen.endpoints.registry import make_endpoint
 from loadgen.httpclient import HttpClient
 from loadgen.intake import cut_trace, write_trace
-from loadgen.lookahead import LookAhead, Plan
+from loadgen.lookahead import LookAhead, Plan, Prepared
 from loadgen.native import in_thread, quiet_interpreter
 from loadgen.plan import due_offset_us
 from loadgen.preflight import find_emulator, get_json, reach
+from loadgen.prompts import Prompts
 from loadgen.recorder import Recorder, RequestRow, SampleRow
-from loadgen.scenario import Scenario, TargetSection
-from loadgen.sender import Sender, planned_row
-from loadgen.summary import counts, fidelity, latencies_ms
+from loadgen.scenario import Scenario
+from loadgen.sender import Sender, planned_row, prepared_row
+from loadgen.summary import counts, fidelity, latencies_ms, tokens
+from loadgen.turns import Turns
 from loadgen.verdict import verdict
 from traces.clock import ClientClock, EndpointClock
 from traces.errors import EXIT_INTERRUPTED, RamptraceError
@@ -120,7 +124,8 @@ class ReplaySession:
         if self._run_path is not None:
             RunDir.refuse_existing(self._run_path)
         frame, used = in_thread(cut_trace, scenario)
-        self._endpoint = make_endpoint(scenario.target, seed=scenario.replay.seed)
+        prompts = in_thread(lambda: Prompts(scenario.prompts, seed=scenario.replay.seed))
+        self._endpoint = make_endpoint(scenario.target, prompts)
         target = self._endpoint.target
         self._client = reach(
             target,
@@ -194,6 +199,8 @@ class ReplaySession:
         drain_us = replay.drain_us / time_scale
         plan = Plan(self.run.path / "trace.parquet", replay, time_scale)
         lookahead = LookAhead(plan, self._endpoint, self._elapsed_us)
+        found = plan.traits()
+        longest_think_us = due_offset_us(found.longest_think_us, time_scale)
         self._sender = Sender(
             self._client,
             self._endpoint,
@@ -207,6 +214,7 @@ class ReplaySession:
             elapsed_us=self._elapsed_us,
             send=self._sender.send,
             ensure=self._client.ensure,
+            turns=Turns(longest_think_us) if found.has_turns else None,
             max_in_flight=replay.max_in_flight,
             give_up_us=self._last_due_us + round(drain_us),
         )
@@ -220,10 +228,19 @@ class ReplaySession:
                 dispatcher.drain(STOP_GRACE_S, self._abandoned)
         finally:
             dispatcher.cancel("interrupted" if self._stopped.is_set() else "drain_timeout")
-            self._record_rest(plan, lookahead.taken, dispatcher.stop_reason or "internal_error")
+            reason = dispatcher.stop_reason or "internal_error"
+            self._record_left(dispatcher.left, reason)
+            self._record_rest(plan, lookahead.taken, reason)
+
+    def _record_left(self, left: list[Prepared], reason: str) -> None:
+        """Record the rows that were taken from the plan, and never sent."""
+        for item in left:
+            row = prepared_row(item, self._t0_us, self._endpoint.kind)
+            row.outcome, row.error_kind = "not_sent", reason
+            self._recorder.request(row)
 
     def _record_rest(self, plan: Plan, taken: int, reason: str) -> None:
-        """Record the rows that were never sent, so that every row of the plan is accounted for."""
+        """Record the rows that were never taken, so that every row of the plan is accounted for."""
         for batch in plan.batches(taken):
             for request in batch:
                 row = planned_row(request, self._t0_us, self._endpoint.kind)
@@ -289,6 +306,7 @@ class ReplaySession:
             "condition": manifest.condition,
             "verdict": manifest.verdict,
             "requests": in_thread(counts, requests),
+            "tokens": in_thread(tokens, requests),
             "latency_ms": in_thread(latencies_ms, requests, time_scale),
         }
         if self._planned <= _COMPACT_ROWS:
@@ -326,11 +344,9 @@ class ReplaySession:
         self.run.write_manifest(self.manifest)
 
     def _name_model(self) -> None:
-        """Ask an OpenAI-compatible server which model it serves, when nobody said."""
-        from loadgen.endpoints.openai import OpenAiEndpoint
-
+        """Ask a server that can tell which model it serves, when nobody said."""
         endpoint = self._endpoint
-        if not isinstance(endpoint, OpenAiEndpoint) or endpoint.model is not None:
+        if not isinstance(endpoint, HttpEndpoint) or endpoint.models_path is None or endpoint.model is not None:
             return
         document = get_json(self._client, endpoint.target, endpoint.models_path, endpoint.auth)
         try:
@@ -363,21 +379,6 @@ def _recorded(scenario: Scenario) -> dict[str, Any]:
     if scenario.target.url is not None:
         document["target"]["url"] = shown_address(scenario.target.url)
     return document
-
-
-def make_endpoint(section: TargetSection, *, seed: int) -> Endpoint:
-    """Return the adapter for the kind of endpoint that a scenario names."""
-    if section.kind == "sagemaker":
-        from loadgen.endpoints.sagemaker import SageMakerEndpoint
-
-        return SageMakerEndpoint(section, seed=seed)
-    if section.kind == "http":
-        from loadgen.endpoints.http import HttpEndpoint
-
-        return HttpEndpoint(section, seed=seed)
-    from loadgen.endpoints.openai import OpenAiEndpoint
-
-    return OpenAiEndpoint(section, seed=seed)
 
 
 def _versions() -> dict[str, str]:

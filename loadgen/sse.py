@@ -100,3 +100,29 @@ class SseSplitter:
             self._held_bytes += len(value)
         elif field == b"event":
             self._name = value.removeprefix(b" ")
+
+
+class LineSplitter:
+    r"""Splits a byte stream into lines, each an event (JSON lines).
+
+    >>> splitter = LineSplitter()
+    >>> [event.data for event in splitter.feed(b'{"a": 1}\r\n\n{"b')], [event.data for event in splitter.close()]
+    ([b'{"a": 1}'], [b'{"b'])
+    """
+
+    __slots__ = ("_tail",)
+
+    def __init__(self) -> None:
+        self._tail = b""
+
+    def feed(self, piece: bytes) -> list[SseEvent]:
+        """Return the lines that this piece completes; empty ones are left out."""
+        *lines, self._tail = (self._tail + piece).split(b"\n")
+        if len(self._tail) > MAX_EVENT_BYTES:
+            raise SseOverflowError(f"a line is longer than {MAX_EVENT_BYTES} bytes")
+        return [SseEvent(b"", line) for line in map(bytes.strip, lines) if line]
+
+    def close(self) -> list[SseEvent]:
+        """Return the line that the stream's end left without its line feed, if there is one."""
+        tail, self._tail = self._tail.strip(), b""
+        return [SseEvent(b"", tail)] if tail else []

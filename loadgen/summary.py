@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from loadgen.verdict import Fidelity
+from loadgen.recorder import AS_RECORDED
+from loadgen.verdict import NOT_OFFERED, Fidelity
 
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _LATENCIES = {
@@ -18,7 +19,10 @@ _LATENCIES = {
 
 
 def counts(requests: pl.LazyFrame) -> dict[str, Any]:
-    """Return `{planned, sent, ok, failed: {kind: n}, not_sent: {reason: n}}` of a Request table."""
+    """Return `{planned, sent, ok, cancelled, failed: {kind: n}, not_sent: {reason: n}}` of a Request table.
+
+    `cancelled` counts the requests whose client left as recorded; any other cancellation is a failure.
+    """
     kind = pl.col("error_kind").fill_null(pl.col("outcome").cast(pl.String))
     grouped = (
         requests.group_by(pl.col("outcome").cast(pl.String), kind.alias("kind"))
@@ -26,15 +30,39 @@ def counts(requests: pl.LazyFrame) -> dict[str, Any]:
         .sort("outcome", "kind")
         .collect()
     )
-    found: dict[str, Any] = {"planned": 0, "sent": 0, "ok": 0, "failed": {}, "not_sent": {}}
+    found: dict[str, Any] = {"planned": 0, "sent": 0, "ok": 0, "cancelled": 0, "failed": {}, "not_sent": {}}
     for row in grouped.iter_rows(named=True):
         found["planned"] += row["rows"]
         found["sent"] += row["sent"]
         if row["outcome"] == "ok":
             found["ok"] += row["rows"]
+        elif (row["outcome"], row["kind"]) == ("cancelled", AS_RECORDED):
+            found["cancelled"] += row["rows"]
         else:
             group = found["not_sent" if row["outcome"] == "not_sent" else "failed"]
             group[row["kind"]] = group.get(row["kind"], 0) + row["rows"]
+    return found
+
+
+def tokens(requests: pl.LazyFrame) -> dict[str, dict[str, int | float | None]]:
+    """Return, for `input` and `output`, how the tokens that the server reports compare with those that were planned.
+
+    Over the successful requests whose tokens it reports (`rows`): both sums, and the share of rows that differ.
+    `None` where none is reported.
+    """
+    ok = requests.filter(pl.col("outcome") == "ok")
+    found: dict[str, dict[str, int | float | None]] = {}
+    for name in ("input", "output"):
+        planned, reported = pl.col(f"planned_{name}_tokens"), pl.col(f"{name}_tokens")
+        both = ok.filter(planned.is_not_null() & reported.is_not_null())
+        row = both.select(
+            pl.len().alias("rows"),
+            planned.sum().alias("planned"),
+            reported.sum().alias("reported"),
+            (planned != reported).mean().round(4).alias("differing_share"),
+        ).collect()
+        values = row.row(0, named=True)
+        found[name] = values if values["rows"] else dict.fromkeys(values) | {"rows": 0}
     return found
 
 
@@ -89,9 +117,9 @@ def fidelity(
 def _worst_second(requests: pl.LazyFrame, t0_us: int) -> tuple[int | None, int]:
     """Return the client second from t0 in which offered and delivered requests differ most, and by how many.
 
-    Rows left unsent because the user stopped the run were not offered any more.
+    Rows left unsent because the user stopped the run, or the turn before them did not end, were not offered any more.
     """
-    offered = requests.filter(pl.col("sent").is_not_null() | pl.col("error_kind").ne_missing("interrupted"))
+    offered = requests.filter(pl.col("sent").is_not_null() | ~pl.col("error_kind").is_in(NOT_OFFERED).fill_null(False))
 
     def per_second(column: str) -> pl.LazyFrame:
         second = (pl.col(column).dt.epoch("us") - t0_us) // 1_000_000

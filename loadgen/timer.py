@@ -32,15 +32,23 @@ class LoopTimer:
     """The event loop's own timer."""
 
     def __init__(self) -> None:
-        self._woken = gevent.event.Event()
+        self._over = False
+        self._event = gevent.event.Event()
 
     def wait(self, delay_us: int) -> None:
-        """Wait so long, or until `wake`."""
-        self._woken.wait(delay_us / 1e6)
+        """Wait so long, or until `nudge` or `wake`."""
+        if not self._over:
+            self._event.clear()
+            self._event.wait(delay_us / 1e6)
+
+    def nudge(self) -> None:
+        """End the wait under way, if there is one."""
+        self._event.set()
 
     def wake(self) -> None:
         """End the wait under way, and every later one at once."""
-        self._woken.set()
+        self._over = True
+        self._event.set()
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -57,16 +65,23 @@ class KernelTimer:
             raise OSError("no timerfd")
         self._hub = gevent.get_hub()
         self._watcher = self._hub.loop.io(self._fd, _READABLE)
-        self._woken = False
+        self._woken = self._waiting = False
 
     def wait(self, delay_us: int) -> None:
-        """Wait so long, or until `wake`."""
+        """Wait so long, or until `nudge` or `wake`."""
         if self._woken:
             return
         self._set(max(1, delay_us))
+        self._waiting = True
         self._hub.wait(self._watcher)
+        self._waiting = False
         with suppress(BlockingIOError):
             os.read(self._fd, 8)
+
+    def nudge(self) -> None:
+        """End the wait under way, if there is one."""
+        if self._waiting and self._fd >= 0:
+            self._set(1)
 
     def wake(self) -> None:
         """End the wait under way, and every later one at once."""

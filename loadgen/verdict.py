@@ -11,6 +11,12 @@ from loadgen.scenario import VerdictSection
 
 VALID, DEGRADED, INVALID = "VALID", "DEGRADED", "INVALID"
 
+PREDECESSOR_UNFINISHED = "predecessor_unfinished"
+"""Why a turn was not sent: the run ended while the turn before it was still under way."""
+
+NOT_OFFERED = ("interrupted", PREDECESSOR_UNFINISHED)
+"""Reasons for not sending that are not the load generator's: the user stopped, or the server did not answer."""
+
 _BUSY_SHARE, _FULL_SHARE = 0.05, 0.8
 
 _QUANTILES = {"lag_p50_ms": 0.5, "lag_p99_ms": 0.99, "lag_p999_ms": 0.999, "lag_max_ms": 1.0}
@@ -108,7 +114,7 @@ def _remedy(p99_ms: float, fidelity: Fidelity) -> str:
 
 
 def _judge_not_sent(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, str] | None:
-    lost = {reason: count for reason, count in fidelity.not_sent.items() if reason != "interrupted"}
+    lost = {reason: count for reason, count in fidelity.not_sent.items() if reason not in NOT_OFFERED}
     share = sum(lost.values()) / fidelity.rows_planned if fidelity.rows_planned else 0.0
     if share <= limits.degraded_not_sent_share:
         return None

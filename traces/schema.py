@@ -11,7 +11,7 @@ from typing import Final
 import dataframely as dy
 import polars as pl
 
-SCHEMA_VERSION: Final = "1.0"
+SCHEMA_VERSION: Final = "1.1"
 """Stored in each file's metadata. Readers accept files of the same major version; a new column raises the minor."""
 
 ANCHORS: Final = (
@@ -109,6 +109,8 @@ class Trace(dy.Schema):
     prefix_blocks = dy.List(dy.Int64(nullable=False), nullable=True, description="ids of the prompt's prefix blocks")
     block_tokens = dy.Int64(nullable=True, min=1, description="tokens in one prefix block")
     images = dy.Int64(nullable=True, min=0, description="images in the prompt")
+    cancel_after_tokens = dy.Int64(nullable=True, min=1, description="the client left after so many output tokens")
+    cancel_after_us = dy.Int64(nullable=True, min=0, description="the client left so long after sending")
     source_status = dy.Int64(nullable=True, description="HTTP status in the recording")
     source_latency_us = dy.Int64(nullable=True, min=0, description="latency in the recording")
     payload_ref = dy.String(nullable=True, description="where the recorded payload lies")
@@ -119,7 +121,7 @@ class Request(dy.Schema):
 
     row_id = dy.Int64(nullable=False, min=0, description="the trace row")
     shard = dy.Int64(nullable=False, min=0, description="which worker sent it")
-    due = _instant("when the schedule wanted it sent", nullable=False)
+    due = _instant("when the schedule wanted it sent; for a later turn not before the one before it", nullable=False)
     sent = _instant("when its first byte was written")
     headers = _instant("when the response's headers had arrived")
     first_token = _instant("first generated token of any channel")
@@ -138,7 +140,7 @@ class Request(dy.Schema):
     bytes_sent = dy.Int64(nullable=True, description="request bytes, head and body")
     bytes_received = dy.Int64(nullable=True, description="response body bytes")
     max_gap_us = dy.Int64(nullable=True, description="longest pause between two chunks")
-    predecessor_late_us = dy.Int64(nullable=True, description="delay inherited from the turn before")
+    predecessor_late_us = dy.Int64(nullable=True, description="delay of due inherited from the turn before")
     unit_id = dy.String(nullable=True, description="instance that answered, where the response tells")
     endpoint = dy.String(nullable=False, description="kind of endpoint")
 

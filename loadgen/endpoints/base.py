@@ -23,10 +23,14 @@ class Headers(Protocol):
 
 
 class Reply:
-    """What one answer told, filled in as it arrives. Instants are client µs; `None` is not observed."""
+    """What one answer told, filled in as it arrives. Instants are client µs; `None` is not observed.
+
+    `complete`: all of the body arrived, as HTTP counts it. `finished`: the answer itself came to its end.
+    """
 
     __slots__ = (
         "chunks",
+        "complete",
         "error_kind",
         "error_text",
         "finished",
@@ -47,6 +51,7 @@ class Reply:
         self.chunks: int | None = None
         self.input_tokens: int | None = None
         self.output_tokens: int | None = None
+        self.complete = False
         self.finished = False
         self.error_kind: str | None = None
         self.error_text: str | None = None
@@ -94,7 +99,7 @@ class Body(Decoder, Protocol):
     """A decoder that is told when the body is over."""
 
     def close(self) -> None:
-        """Take the end of the body, complete or not."""
+        """Take the end of the body, complete or not: `Reply.complete` says which."""
 
 
 class Endpoint(Protocol):

@@ -1,4 +1,4 @@
-"""Chat-completions answers, streamed or whole, as instants and counts.
+"""OpenAI's chat completions and completions (vLLM, SGLang, TGI, Triton's front end, LMI, gateways).
 
 Each chunk goes through a typed decoder that builds only the few fields below: measured 0.4 µs per 250-byte chunk,
 less than searching it for two markers (1.2 µs) and a tenth of a general JSON parse (4.1 µs), and never fooled by text
@@ -7,14 +7,14 @@ that looks like a marker.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from loadgen.endpoints.base import Reply, safe_word
+from loadgen.endpoints.answers import EventStream, WholeBody, error_in, is_whole
+from loadgen.endpoints.base import Body, Reply
+from loadgen.endpoints.dialect import Asking
 from loadgen.plan import PlannedRequest
-from loadgen.prompts import prompt_text
-from loadgen.sse import SseEvent, SseOverflowError, SseSplitter
-
-MAX_BODY_BYTES = 64 * 1024 * 1024
 
 
 class _Delta(msgspec.Struct):
@@ -47,76 +47,86 @@ class _Chunk(msgspec.Struct):
 _CHUNK = msgspec.json.Decoder(_Chunk)
 
 
-def chat_body(request: PlannedRequest, *, model: str | None, stream: bool, seed: int) -> bytes:
-    """Return the JSON body that asks for one chat completion."""
-    document: dict[str, object] = {
-        "messages": [
-            {
-                "role": "user",
-                "content": prompt_text(
-                    request.row_id,
-                    request.input_tokens,
-                    seed=seed,
-                    prefix_blocks=request.prefix_blocks,
-                    block_tokens=request.block_tokens,
-                ),
-            }
-        ],
-        "max_tokens": request.output_tokens,
-        "stream": stream,
-    }
-    name = model or request.model
-    if name:
-        document["model"] = name
-    if stream:
-        document["stream_options"] = {"include_usage": True}
-    return msgspec.json.encode(document)
+class CompletionsDialect(Asking):
+    """`POST /v1/completions` with the prompt as one text."""
+
+    operation = "/completions"
+
+    def path(self, base: str) -> str:
+        """Return the operation's path under a base, which may already end with `/v1` or with the operation."""
+        return operation_path(base, self.operation)
+
+    def models_path(self, base: str) -> str | None:
+        """Return the path that lists the models."""
+        place, mark, query = self.path(base).partition("?")
+        return place.removesuffix(self.operation) + "/models" + mark + query
+
+    def body(self, request: PlannedRequest) -> bytes:
+        """Return the JSON body that asks for one completion."""
+        section = self.section
+        document = self.prompt(request)
+        document |= {section.max_tokens_field: request.output_tokens, "stream": section.stream}
+        if section.min_tokens:
+            document["min_tokens"] = request.output_tokens
+        if name := self.model or request.model:
+            document["model"] = name
+        if section.stream and section.stream_usage:
+            document["stream_options"] = {"include_usage": True}
+        return msgspec.json.encode(document | self.length_options() | section.extra_body)
+
+    def prompt(self, request: PlannedRequest) -> dict[str, Any]:
+        """Return the fields that hold the prompt."""
+        return {"prompt": self.prompts.text(request)}
+
+    def decoder(self, reply: Reply, content_type: str) -> Body:
+        """Return the decoder for a successful answer; a server may send one document where a stream was asked for."""
+        return ChatBody(reply) if is_whole(content_type) or not self.section.stream else ChatStream(reply)
 
 
-class ChatStream:
-    """Decodes a stream of chat-completion chunks.
+class ChatDialect(CompletionsDialect):
+    """`POST /v1/chat/completions`, with images where the row has some."""
+
+    operation = "/chat/completions"
+
+    def prompt(self, request: PlannedRequest) -> dict[str, Any]:
+        """Return the fields that hold the prompt."""
+        return {"messages": self.prompts.messages(request)}
+
+
+def operation_path(base: str, operation: str) -> str:
+    """Return an operation's path under a base address, which may already end with `/v1` or with the operation.
+
+    >>> operation_path("", "/completions"), operation_path("/gateway/v1", "/completions")
+    ('/v1/completions', '/gateway/v1/completions')
+    >>> operation_path("/v1/chat/completions", "/chat/completions")
+    '/v1/chat/completions'
+    >>> operation_path("/v1?api-version=3", "/completions")
+    '/v1/completions?api-version=3'
+    """
+    place, mark, query = base.partition("?")
+    place = place.rstrip("/")
+    if not place.endswith(operation):
+        place += operation if place.endswith("/v1") else "/v1" + operation
+    return place + mark + query
+
+
+class ChatStream(EventStream):
+    """Decodes a stream of chat-completion or completion chunks.
 
     The first token is the first generated one of any channel: a delta with a role only, or with empty content, is
     not one; a reasoning delta is, but it is not visible.
     """
 
-    def __init__(self, reply: Reply) -> None:
-        self._reply = reply
-        self._splitter = SseSplitter()
-
-    def feed(self, data: bytes, at_us: int) -> None:
-        """Take a piece of the event stream."""
+    def take(self, data: bytes, at_us: int) -> None:
+        """Take one chunk."""
+        reply = self.reply
         try:
-            events = self._splitter.feed(data)
-        except SseOverflowError:
-            self._reply.fail("event_too_long")
-            return
-        for event in events:
-            self._take(event, at_us)
-
-    def close(self) -> None:
-        """Take the stream's end. An event cut off by it may finish the answer, but dates no token."""
-        for event in self._splitter.close():
-            if event.data == b"[DONE]":
-                self._reply.finished = True
-
-    def _take(self, event: SseEvent, at_us: int) -> None:
-        reply = self._reply
-        if event.data == b"[DONE]":
-            reply.finished = True
-            return
-        if event.name == b"error":
-            reply.fail(*_error_in(event.data))
-            return
-        if not event.data:
-            return
-        try:
-            chunk = _CHUNK.decode(event.data)
+            chunk = _CHUNK.decode(data)
         except msgspec.MsgspecError:
-            reply.fail("malformed_event", "a stream event is not a chat-completion chunk")
+            reply.fail("malformed_event", "a stream event is not a completion chunk")
             return
         if chunk.error:
-            reply.fail(*_error_in(event.data))
+            reply.fail(*error_in(data))
             return
         if chunk.usage is not None:
             _note_usage(chunk.usage, reply)
@@ -135,67 +145,21 @@ class ChatStream:
             reply.token(at_us, visible=visible)
 
 
-class ChatBody:
-    """Decodes a whole (not streamed) chat completion. When its tokens were generated is not observable."""
+class ChatBody(WholeBody):
+    """Decodes a whole (not streamed) completion."""
 
-    def __init__(self, reply: Reply) -> None:
-        self._reply = reply
-        self._body = bytearray()
-
-    def feed(self, data: bytes, _at_us: int) -> None:
-        """Take a piece of the body."""
-        if len(self._body) + len(data) > MAX_BODY_BYTES:
-            self._reply.fail("body_too_long")
-        else:
-            self._body += data
-
-    def close(self) -> None:
-        """Take the body's end."""
+    def take(self, data: bytes) -> None:
+        """Take the whole body."""
         try:
-            chunk = _CHUNK.decode(bytes(self._body))
+            chunk = _CHUNK.decode(data)
         except msgspec.MsgspecError:
             return  # cut or not JSON: not finished
         if chunk.error:
-            self._reply.fail(*_error_in(bytes(self._body)))
+            self.reply.fail(*error_in(data))
         elif chunk.choices is not None:
-            self._reply.finished = True
+            self.reply.finished = True
         if chunk.usage is not None:
-            _note_usage(chunk.usage, self._reply)
-
-
-class ErrorBody:
-    """Takes the body of an HTTP error and keeps nothing of it but a machine-readable error type."""
-
-    _KEPT_BYTES = 16 * 1024
-
-    def __init__(self, reply: Reply, status: int, error_type: str | None = None) -> None:
-        self._reply = reply
-        self._status = status
-        self._error_type = error_type
-        self._body = bytearray()
-
-    def feed(self, data: bytes, _at_us: int) -> None:
-        """Take a piece of the body."""
-        self._body += data[: max(0, self._KEPT_BYTES - len(self._body))]
-
-    def close(self) -> None:
-        """Take the body's end."""
-        kind = self._error_type or _error_in(bytes(self._body))[1]
-        self._reply.fail(f"http_{self._status}", kind)
-
-
-class AnyBody:
-    """Takes a body of unknown format: that it ended is all that is known."""
-
-    def __init__(self, reply: Reply) -> None:
-        self._reply = reply
-
-    def feed(self, data: bytes, at_us: int) -> None:
-        """Take a piece of the body."""
-
-    def close(self) -> None:
-        """Take the body's end."""
-        self._reply.finished = True
+            _note_usage(chunk.usage, self.reply)
 
 
 def _note_usage(usage: _Usage, reply: Reply) -> None:
@@ -203,17 +167,3 @@ def _note_usage(usage: _Usage, reply: Reply) -> None:
         reply.input_tokens = usage.prompt_tokens
     if isinstance(usage.completion_tokens, int):
         reply.output_tokens = usage.completion_tokens
-
-
-def _error_in(data: bytes) -> tuple[str, str | None]:
-    """Return kind and machine-readable type of an error that a server reports in JSON; its message is not kept."""
-    try:
-        document = msgspec.json.decode(data)
-    except msgspec.MsgspecError:
-        return "server_error", None
-    error = document.get("error", document) if isinstance(document, dict) else document
-    if isinstance(error, dict):
-        for key in ("type", "code", "__type"):
-            if word := safe_word(error.get(key)):
-                return "server_error", word
-    return "server_error", safe_word(error)

@@ -1,8 +1,7 @@
-"""SageMaker real-time endpoints: InvokeEndpoint and InvokeEndpointWithResponseStream with a chat-completions body.
+"""SageMaker real-time endpoints: InvokeEndpoint and InvokeEndpointWithResponseStream, with a dialect's body.
 
-Signatures (SigV4), credentials, regions and event-stream frames are botocore's; the bytes go over the replay's own
-client, because botocore's hides 429 and 503 behind retries and ten connections. Locust must have been imported before
-this module: botocore imported first makes gevent's patching of ssl recurse.
+Signatures, credentials, regions and event-stream frames are botocore's; the bytes go over the replay's own client,
+because botocore's hides 429 and 503 behind retries and ten connections.
 """
 
 from __future__ import annotations
@@ -11,67 +10,43 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-import botocore.session
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.config import Config
 from botocore.eventstream import EventStreamBuffer, ParserError
-from botocore.exceptions import BotoCoreError
 
-from loadgen.endpoints.base import Body, Headers, Reply, header_text, http_request, parse_target, safe_word
-from loadgen.endpoints.chat import ChatBody, ChatStream, ErrorBody, chat_body
+from loadgen.endpoints.answers import ErrorBody
+from loadgen.endpoints.base import Body, Headers, Reply, header_text, parse_target, safe_word
+from loadgen.endpoints.dialect import Dialect
+from loadgen.endpoints.sigv4 import Signer
 from loadgen.plan import PlannedRequest
 from loadgen.scenario import TargetSection
-from traces.errors import BadInputError
 
-_SERVICE = "sagemaker"
 _UNIT = re.compile(r"(?:^|[;,\s])unit_id=([A-Za-z0-9_.:-]{1,64})")
 
 
 class SageMakerEndpoint:
-    """Invokes one endpoint by name, streamed or whole."""
+    """Invokes one endpoint by name, or one inference component of it, streamed or whole."""
 
     kind = "sagemaker"
 
-    def __init__(self, section: TargetSection, *, seed: int) -> None:
-        session: Any = botocore.session.get_session()
-        region = section.region or session.get_config_variable("region")
-        if not region:
-            raise BadInputError("target: no region; add region to [target], --region, or AWS_REGION")
-        try:
-            self.url = section.url or _address(session, region)
-            self._credentials = session.get_credentials()
-        except BotoCoreError as error:
-            raise BadInputError(f"target: AWS configuration cannot be used ({error})") from None
-        if self._credentials is None:
-            raise BadInputError("target: no AWS credentials found; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or log in")
+    def __init__(self, section: TargetSection, dialect: Dialect) -> None:
+        self._signer = Signer("sagemaker", section.region)
+        self.url = section.url or self._signer.address("sagemaker-runtime")
         self.target = parse_target(self.url)
-        self.model = section.model
-        self._region = region
+        self._dialect = dialect
         self._stream = section.stream
-        self._seed = seed
         operation = "invocations-response-stream" if section.stream else "invocations"
         self.path = f"{self.target.path}/endpoints/{quote(section.endpoint_name or '', safe='')}/{operation}"
-        self.label = section.endpoint_name or self.path
-        self._frozen: Any = None
+        self.label = section.inference_component or section.endpoint_name or self.path
+        self._headers = {"Content-Type": "application/json"}
+        if section.inference_component:
+            self._headers["X-Amzn-SageMaker-Inference-Component"] = section.inference_component
 
     def refresh(self) -> None:
         """Renew the credentials where their provider says so."""
-        try:
-            self._frozen = self._credentials.get_frozen_credentials()
-        except BotoCoreError as error:
-            if self._frozen is None:
-                raise BadInputError(f"target: AWS credentials cannot be fetched ({error}); log in again") from None
-            # With the old ones the requests go out and fail with the service's own words, which is what happened.
+        self._signer.refresh()
 
     def prepare(self, request: PlannedRequest) -> bytes:
         """Return the whole signed HTTP request."""
-        body = chat_body(request, model=self.model, stream=self._stream, seed=self._seed)
-        headers = {"Content-Type": "application/json", "Host": self.target.authority}
-        signed = AWSRequest(method="POST", url=self.target.origin + self.path, data=body, headers=headers)
-        SigV4Auth(self._frozen, _SERVICE, self._region).add_auth(signed)
-        sent = {name: value for name, value in signed.headers.items() if name.lower() != "host"}
-        return http_request(self.target, self.path, body, sent | {"User-Agent": "ramptrace"})
+        return self._signer.signed(self.target, self.path, self._dialect.body(request), self._headers)
 
     def open(self, status: int, headers: Headers, reply: Reply) -> Body:
         """Return the decoder for an answer with this head."""
@@ -81,19 +56,22 @@ class SageMakerEndpoint:
         if not 200 <= status < 300:
             error_type = (header_text(headers, "x-amzn-errortype") or "").partition(":")[0]
             return ErrorBody(reply, status, safe_word(error_type))
-        return FramedStream(reply) if self._stream else ChatBody(reply)
+        if not self._stream:
+            return self._dialect.decoder(reply, header_text(headers, "content-type") or "")
+        content_type = header_text(headers, "x-amzn-sagemaker-content-type") or ""
+        return FramedStream(reply, self._dialect.decoder(reply, content_type))
 
 
 class FramedStream:
-    """Decodes event-stream frames whose payload parts hold the bytes of a chat-completions stream.
+    """Decodes event-stream frames whose payload parts hold the bytes of a dialect's answer.
 
     A part may end anywhere inside an event. An exception or error frame is a failure, although the status was 200.
     """
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: Reply, body: Body) -> None:
         self._reply = reply
         self._frames = EventStreamBuffer()
-        self._chat = ChatStream(reply)
+        self._body = body
         self._broken = False
 
     def feed(self, data: bytes, at_us: int) -> None:
@@ -110,22 +88,14 @@ class FramedStream:
 
     def close(self) -> None:
         """Take the body's end."""
-        self._chat.close()
+        self._body.close()
 
     def _take(self, message: Any, at_us: int) -> None:
         headers = message.headers
         kind = headers.get(":message-type")
         if kind == "event":
             if headers.get(":event-type") == "PayloadPart":
-                self._chat.feed(message.payload, at_us)
+                self._body.feed(message.payload, at_us)
             return
         name = safe_word(headers.get(":exception-type")) or safe_word(headers.get(":error-code"))
         self._reply.fail(name or "stream_exception", f"{kind} frame after a 200")
-
-
-def _address(session: Any, region: str) -> str:
-    client = session.create_client(
-        "sagemaker-runtime", region_name=region, config=Config(retries={"total_max_attempts": 1})
-    )
-    address: str = client.meta.endpoint_url
-    return address

@@ -28,9 +28,11 @@ class Server:
     def url(self, behaviour: str) -> str:
         return f"http://127.0.0.1:{self.port}/{behaviour}"
 
+    def lines(self) -> list[dict]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
     def posts(self, behaviour: str) -> list[dict]:
-        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
-        return [line for line in lines if line["path"].startswith(f"/{behaviour}/")]
+        return [line for line in self.lines() if line.get("path", "").startswith(f"/{behaviour}/")]
 
     def close(self) -> None:
         self.process.stdin.close()

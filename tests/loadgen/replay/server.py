@@ -34,7 +34,10 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, log)
                 break
             await writer.drain()
             patience = 0.03 if path.startswith("/impatient/") else None
-    except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
+    except ConnectionError:
+        log.write(json.dumps({"left": True}) + "\n")
+        log.flush()
+    except (asyncio.IncompleteReadError, TimeoutError):
         pass
     finally:
         writer.close()

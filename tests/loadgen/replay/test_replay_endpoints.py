@@ -52,7 +52,8 @@ SSE = (
 DECODE = """
     from loadgen.endpoints.sagemaker import FramedStream
     from loadgen.endpoints.base import Reply
-    reply = Reply(); stream = FramedStream(reply); body = bytes.fromhex({hex!r})
+    from loadgen.endpoints.chat import ChatStream
+    reply = Reply(); stream = FramedStream(reply, ChatStream(reply)); body = bytes.fromhex({hex!r})
     for i in range(0, len(body), {step}):
         stream.feed(body[i:i + {step}], i)
     stream.close()
@@ -87,11 +88,12 @@ def test_a_prepared_request_carries_the_signature_that_its_bytes_have(tmp_path):
     found = run_python(
         """
         import datetime, hashlib, hmac
-        from loadgen.endpoints.sagemaker import SageMakerEndpoint
+        from loadgen.endpoints.registry import make_endpoint
         from loadgen.plan import PlannedRequest
-        from loadgen.scenario import TargetSection
+        from loadgen.prompts import Prompts
+        from loadgen.scenario import PromptsSection, TargetSection
         section = TargetSection(kind="sagemaker", url="http://127.0.0.1:9", endpoint_name="de mo", region="eu-west-1")
-        endpoint = SageMakerEndpoint(section, seed=0); endpoint.refresh()
+        endpoint = make_endpoint(section, Prompts(PromptsSection(), seed=0)); endpoint.refresh()
         wire = endpoint.prepare(PlannedRequest(row_id=1, due_us=0, input_tokens=5, output_tokens=6))
         head, _, body = wire.partition(b"\\r\\n\\r\\n")
         first, *lines = head.decode().split("\\r\\n")
@@ -128,11 +130,13 @@ def test_a_prepared_request_carries_the_signature_that_its_bytes_have(tmp_path):
 def test_sagemaker_without_credentials_says_what_to_set(tmp_path):
     found = run_python(
         """
-        from loadgen.endpoints.sagemaker import SageMakerEndpoint
-        from loadgen.scenario import TargetSection
+        from loadgen.endpoints.registry import make_endpoint
+        from loadgen.prompts import Prompts
+        from loadgen.scenario import PromptsSection, TargetSection
         from traces.errors import BadInputError
         try:
-            SageMakerEndpoint(TargetSection(kind="sagemaker", url="http://a:1", endpoint_name="x", region="r"), seed=0)
+            section = TargetSection(kind="sagemaker", url="http://a:1", endpoint_name="x", region="r")
+            make_endpoint(section, Prompts(PromptsSection(), seed=0))
         except BadInputError as error:
             print(json.dumps(str(error)))
         """,

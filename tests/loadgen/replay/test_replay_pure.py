@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from loadgen.histogram import Histogram
 from loadgen.options import resolve_scenario
 from loadgen.plan import plan_rows
-from loadgen.prompts import CHARACTERS_PER_TOKEN, prompt_text
 from loadgen.scenario import ReplaySection, VerdictSection
-from loadgen.summary import counts, fidelity, latencies_ms
+from loadgen.summary import counts, fidelity, latencies_ms, tokens
 from loadgen.verdict import Fidelity, verdict
 from traces.errors import BadInputError
 from traces.schema import Request, Trace
@@ -38,25 +37,6 @@ def test_plan_scales_arrivals_and_fills_what_the_trace_does_not_state():
     assert (first.row_id, first.due_us, first.input_tokens, first.output_tokens) == (4, 0, 1, 22)
     assert (second.row_id, second.due_us, second.input_tokens, second.output_tokens) == (9, 3_000_000, 11, 1)
     assert (first.prefix_blocks, second.prefix_blocks) == ((1, 2), ())
-
-
-@given(st.integers(0, 10**9), st.integers(1, 40_000), st.integers(0, 5))
-def test_a_prompt_has_its_length_and_is_the_same_every_time(row, tokens, seed):
-    text = prompt_text(row, tokens, seed=seed)
-    assert len(text) == tokens * CHARACTERS_PER_TOKEN
-    assert text == prompt_text(row, tokens, seed=seed)
-    assert text.isascii()
-
-
-def test_prompts_share_exactly_the_blocks_that_rows_share():
-    one = prompt_text(1, 100, seed=0, prefix_blocks=[7, 8, 9], block_tokens=16)
-    two = prompt_text(2, 100, seed=0, prefix_blocks=[7, 8, 5], block_tokens=16)
-    shared = 2 * 16 * CHARACTERS_PER_TOKEN
-    assert one[:shared] == two[:shared]
-    assert one[shared : shared + 16] != two[shared : shared + 16]
-    assert len(one) == 400
-    assert prompt_text(1, 10, seed=0)[:16] != prompt_text(2, 10, seed=0)[:16]
-    assert len(prompt_text(1, 20, seed=0, prefix_blocks=[7, 8], block_tokens=16)) == 80
 
 
 @given(st.lists(st.integers(0, 10**8), min_size=1), st.sampled_from([0.01, 0.5, 0.99, 1.0]))
@@ -127,13 +107,30 @@ def test_counts_add_up_and_name_what_failed():
         {"due": at(0), "sent": at(0), "outcome": "http_error", "error_kind": "http_503"},
         {"due": at(0), "outcome": "connect_error", "error_kind": "refused"},
         {"due": at(0), "outcome": "not_sent", "error_kind": "interrupted"},
+        {"due": at(0), "sent": at(0), "outcome": "cancelled", "error_kind": "as_recorded"},
+        {"due": at(0), "sent": at(0), "outcome": "cancelled", "error_kind": "drain_timeout"},
     )
     assert counts(frame) == {
-        "planned": 4,
-        "sent": 2,
+        "planned": 6,
+        "sent": 4,
         "ok": 1,
-        "failed": {"http_503": 1, "refused": 1},
+        "cancelled": 1,
+        "failed": {"drain_timeout": 1, "http_503": 1, "refused": 1},
         "not_sent": {"interrupted": 1},
+    }
+
+
+def test_tokens_compare_what_was_planned_with_what_the_server_reports():
+    ok = {"due": at(0), "sent": at(0), "outcome": "ok", "planned_output_tokens": 10}
+    frame = requests(
+        ok | {"output_tokens": 10},
+        ok | {"output_tokens": 4},
+        ok,
+        ok | {"outcome": "truncated", "output_tokens": 1},
+    )
+    assert tokens(frame) == {
+        "input": {"rows": 0, "planned": None, "reported": None, "differing_share": None},
+        "output": {"rows": 2, "planned": 20, "reported": 14, "differing_share": 0.5},
     }
 
 

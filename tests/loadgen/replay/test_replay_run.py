@@ -30,7 +30,7 @@ STEADY = [i * 40 for i in range(20)]
 def test_a_plain_run_records_each_row_in_order_of_its_instants(server, trace, replay, rows, tmp_path):
     code, summary, stderr = replay(trace(STEADY), server.url("ok"), "--condition", "image-cache-off")
     assert (code, stderr) == (0, "")
-    assert summary["requests"] == {"planned": 20, "sent": 20, "ok": 20, "failed": {}, "not_sent": {}}
+    assert summary["requests"] == {"planned": 20, "sent": 20, "ok": 20, "cancelled": 0, "failed": {}, "not_sent": {}}
     found = rows()
     assert found["row_id"].to_list() == list(range(20))
     order = ["due", "sent", "headers", "first_token", "last_token", "done"]
