@@ -1,4 +1,4 @@
-"""Import of a 10-million-row Azure-style CSV, against polars' own bare `scan_csv` → `sink_parquet` of the same file.
+"""Import of a 10-million-row Azure-style CSV, against polars' bare `scan_csv` with an explicit format → `sink_parquet`.
 
 Each way runs in a process of its own, start-up left out for both, and reports wall time, CPU time and peak memory.
 The file is made on the fly, in the style of 2024 (six decimals, `+00:00`), which polars has its fastest parser for;

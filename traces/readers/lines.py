@@ -94,7 +94,7 @@ def _whole_lines(path: Path) -> Iterator[tuple[bytes, bool]]:
     for chunk in chunks(path):
         end = chunk.rfind(b"\n") + 1
         if end:
-            yield rest + chunk[:end], False
+            yield b"".join((rest, memoryview(chunk)[:end])), False
             rest = chunk[end:]
             continue
         rest += chunk
