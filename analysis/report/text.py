@@ -161,7 +161,7 @@ def _latency(analysis: RunAnalysis) -> list[str]:
 
 def _over(title: str, width: int) -> str:
     """Return a title that spans the columns under it."""
-    return f" {title} ".center(width - 4, "─").rjust(width)
+    return f" {title} ".center(width - 3, "─").rjust(width)
 
 
 def _fidelity(analysis: RunAnalysis) -> list[str]:
