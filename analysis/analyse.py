@@ -152,14 +152,20 @@ def _since_us(context: Context) -> int | None:
 
 def _units_at_start(context: Context) -> int | None:
     """Return the number of instances when collection began: as described, or else what the first change was from."""
-    described = context.inputs.snapshots.get("describe-endpoint-first") or {}
-    variants = described.get("ProductionVariants") if isinstance(described, dict) else None
-    first = variants[0] if isinstance(variants, list) and variants else None
-    count = first.get("CurrentInstanceCount") if isinstance(first, dict) else None
-    if isinstance(count, int):
+    count = described_units(context.inputs.snapshots, "describe-endpoint-first")
+    if count is not None:
         return count
     changes = (rise for s in context.seen if s.anchor == "in_service" and (rise := count_rise(s)) is not None)
     return next((before for before, _ in changes), None)
+
+
+def described_units(snapshots: dict[str, Any], name: str) -> int | None:
+    """Return the number of instances that a snapshot of the endpoint states; None when it does not."""
+    described = snapshots.get(name) or {}
+    variants = described.get("ProductionVariants") if isinstance(described, dict) else None
+    first = variants[0] if isinstance(variants, list) and variants else None
+    count = first.get("CurrentInstanceCount") if isinstance(first, dict) else None
+    return count if isinstance(count, int) else None
 
 
 def _onset(context: Context, evidence: ScaleOutEvidence, previous: int | None) -> Onset | None:

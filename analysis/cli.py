@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,11 @@ _RUN = click.Path(path_type=Path)
 @click.argument("run", type=_RUN)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
 def analyse(run: Path, as_json: bool) -> None:
-    r"""Attribute a run's time to capacity; results also go to RUN/analysis/.
+    """Attribute a run's time to capacity; results also go to RUN/analysis/.
 
     \b
     ramptrace analyse runs/20261201T120000Z-demo
-    """
+    """  # noqa: D301 - click wants the character, not its escape
     from analysis.analyse import analyse_run
     from analysis.entry import SCHEMA, run_entry
     from analysis.report.store import write_results
@@ -33,6 +34,7 @@ def analyse(run: Path, as_json: bool) -> None:
         _print_json({"schema": SCHEMA, "runs": [run_entry(found)]})
     else:
         click.echo(run_text(found, colour=_colour()))
+        click.echo(f"\nnext: ramptrace report {shlex.quote(str(run))}")
 
 
 @click.command()
@@ -42,12 +44,12 @@ def analyse(run: Path, as_json: bool) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object that names the report.")
 def report(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
-    r"""Write a run's report, or that of several with their comparison, as one offline HTML file.
+    """Write a run's report, or that of several with their comparison, as one offline HTML file.
 
     \b
     ramptrace report runs/before
     ramptrace report runs/before runs/after -o change.html
-    """
+    """  # noqa: D301 - click wants the character, not its escape
     from analysis.analyse import analyse_run
     from analysis.compare import compare_runs
     from analysis.entry import SCHEMA, run_entry
@@ -76,11 +78,11 @@ def report(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
 @click.option("-o", "--output", type=_RUN, help="Also write the comparison as an HTML report.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
 def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
-    r"""Compare runs: what changed, and why. The first is "before"; runs of equal condition form one arm.
+    """Compare runs: what changed, and why. The first is "before"; runs of equal condition form one arm.
 
     \b
     ramptrace compare runs/before runs/after -o change.html
-    """
+    """  # noqa: D301 - click wants the character, not its escape
     from analysis.analyse import analyse_run
     from analysis.compare import compare_runs, comparison_entry
     from analysis.report.text import comparison_text

@@ -45,6 +45,8 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
     before: str
     after: str
+    runs_before: tuple[RunAnalysis, ...]
+    runs_after: tuple[RunAnalysis, ...]
     startup_before_us: int
     startup_after_us: int
     capacity_before_us: int | None
@@ -195,7 +197,6 @@ def _confounders(runs: Sequence[RunAnalysis]) -> list[str]:
         "time scale": lambda run: run.manifest.time_scale,
         "units before": lambda run: run.scale_outs[0].units_before,
         "units asked for": lambda run: run.scale_outs[0].units_desired,
-        "fidelity verdict": lambda run: run.fidelity["verdict"],
     }
     found = []
     for what, read in checks.items():
@@ -207,9 +208,10 @@ def _confounders(runs: Sequence[RunAnalysis]) -> list[str]:
     if any(instance_type(run) is None for run in runs):
         found.append("a run does not say which instance type it used")
     found += [
-        f"{run.manifest.run_id}: its load generator did not hold the schedule (INVALID)"
+        f"{run.manifest.condition or run.manifest.run_id}: the replay is {run.fidelity['verdict'] or 'not judged'}: "
+        + ("; ".join(run.fidelity["reasons"]) or "no reason is recorded")
         for run in runs
-        if run.fidelity["verdict"] == "INVALID"
+        if run.fidelity["verdict"] != "VALID"
     ]
     return found
 
@@ -223,6 +225,8 @@ def _pair(before: _Arm, after: _Arm) -> Pair:
     return Pair(
         before=before.name,
         after=after.name,
+        runs_before=tuple(before.runs()),
+        runs_after=tuple(after.runs()),
         startup_before_us=b.scale_out.startup_us,
         startup_after_us=a.scale_out.startup_us,
         capacity_before_us=b.scale_out.time_to_capacity_us,

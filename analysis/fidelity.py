@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from analysis.latency import RANK
 from traces.run import Manifest
 from traces.units import US_PER_MS
 
@@ -28,8 +29,8 @@ def fidelity(manifest: Manifest, requests: pl.DataFrame, never_recorded: int) ->
     not_sent = int((requests["outcome"] == "not_sent").sum()) + never_recorded
     total = len(requests) + never_recorded
     figures: dict[str, Any] = {
-        "lag_p50_ms": _rounded(lag_ms.quantile(0.5, "nearest")),
-        "lag_p99_ms": _rounded(lag_ms.quantile(0.99, "nearest")),
+        "lag_p50_ms": _rounded(lag_ms.quantile(0.5, RANK)),
+        "lag_p99_ms": _rounded(lag_ms.quantile(0.99, RANK)),
         "lag_max_ms": _rounded(lag_ms.max()),
         "not_sent": not_sent,
         "requests": total,
@@ -66,7 +67,7 @@ def _judge(figures: dict[str, Any], limits: dict[str, float]) -> tuple[str | Non
     for level in ("invalid", "degraded"):
         reasons = []
         if lag > limits[f"{level}_lag_p99_ms"]:
-            reasons.append(f"p99 of the client's own lag is {lag:.1f} ms, over {limits[f'{level}_lag_p99_ms']:g} ms")
+            reasons.append(f"p99 lag {lag:.1f} ms exceeds {limits[f'{level}_lag_p99_ms']:g} ms")
         if share > limits[f"{level}_not_sent_share"]:
             reasons.append(f"{figures['not_sent']} of {figures['requests']} requests were not sent or not recorded")
         if reasons:

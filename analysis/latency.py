@@ -11,6 +11,12 @@ from traces.units import US_PER_S
 
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
 
+RANK: Final = "higher"
+"""How a quantile is read, everywhere: a value that occurred, of the next higher rank where q lies between two ranks."""
+
+_CLASS_NAME: Final = r"^[A-Za-z][A-Za-z0-9_.]{0,63}$"
+"""What an error's text may be to be shown: the bare name of its class. Anything longer may quote content."""
+
 MEASURES: Final = {
     "ttft_from_due": ("due", "first_token"),
     "ttft_from_sent": ("sent", "first_token"),
@@ -37,7 +43,7 @@ def quantiles(requests: pl.DataFrame) -> dict[str, dict[str, float | int | None]
         column = frame[name].drop_nulls()
         row: dict[str, float | int | None] = {"n": len(column)}
         for q in QUANTILES:
-            row[f"p{round(q * 100)}_s"] = _rounded(column.quantile(q, "nearest"))
+            row[f"p{round(q * 100)}_s"] = _rounded(column.quantile(q, RANK))
         row["max_s"] = _rounded(column.max())
         result[name] = row
     return result
@@ -70,10 +76,13 @@ def outcomes(requests: pl.DataFrame) -> dict[str, int]:
 
 
 def errors(requests: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return failures by outcome, status and kind, most frequent first: at most ten rows."""
+    """Return failures by outcome, status, kind and name of the error's class, most frequent first: at most ten rows."""
     failed = requests.filter(pl.col("outcome") != "ok")
-    keys = [pl.col("outcome").cast(pl.String), pl.col("http_status"), pl.col("error_kind")]
-    return failed.group_by(keys).len("n").sort(["n", "outcome"], descending=[True, False]).head(10).to_dicts()
+    text = pl.col("error_text")
+    name = pl.when(text.str.contains(_CLASS_NAME)).then(text).alias("error_class")
+    keys = [pl.col("outcome").cast(pl.String), pl.col("http_status"), pl.col("error_kind"), name]
+    order = ["n", "outcome", "http_status", "error_kind", "error_class"]
+    return failed.group_by(keys).len("n").sort(order, descending=[True, *[False] * 4]).head(10).to_dicts()
 
 
 def over_time(requests: pl.DataFrame, bin_us: int) -> pl.DataFrame:
@@ -83,10 +92,6 @@ def over_time(requests: pl.DataFrame, bin_us: int) -> pl.DataFrame:
     return (
         with_latencies(requests)
         .group_by(start)
-        .agg(
-            pl.col(name).quantile(q, "nearest").alias(f"{name}_p{round(q * 100)}")
-            for name in names
-            for q in (0.5, 0.95)
-        )
+        .agg(pl.col(name).quantile(q, RANK).alias(f"{name}_p{round(q * 100)}") for name in names for q in (0.5, 0.95))
         .sort("start_us")
     )

@@ -49,17 +49,25 @@ def _finding(code: str, severity: Any, text: str) -> Finding:
 def _unfinished(inputs: RunInputs) -> list[Finding]:
     found = []
     state, lost = inputs.manifest.state, never_recorded(inputs)
+    sent, not_sent = sent_or_not(inputs.requests)
     if state == "running":
-        kept = len(inputs.requests)
-        text = f"the run was never closed: its replay was killed, or it still runs; {kept} requests are recorded"
+        text = (
+            f"the run was never closed: its replay was killed, or it still runs; {sent} requests are recorded as sent"
+        )
         found.append(_finding("unfinished", "error", text))
     elif state == "interrupted":
-        text = f"the run was interrupted; {len(inputs.requests)} requests are recorded"
+        text = f"the run was interrupted: {sent} requests were sent, {not_sent} were not"
         found.append(_finding("interrupted", "warning", text))
     if lost and not inputs.requests.is_empty():
         text = f"{lost} of {len(inputs.trace)} trace rows have no request row: in flight when it ended, or never sent"
         found.append(_finding("rows-lost", "error" if state == "running" else "warning", text))
     return found
+
+
+def sent_or_not(requests: pl.DataFrame) -> tuple[int, int]:
+    """Return how many recorded requests were attempted, and how many were given up before."""
+    not_sent = int((requests["outcome"] == "not_sent").sum())
+    return len(requests) - not_sent, not_sent
 
 
 def _missing(inputs: RunInputs) -> list[Finding]:
@@ -81,7 +89,9 @@ def _collector(inputs: RunInputs) -> list[Finding]:
     if state == "died":
         why = (inputs.manifest.collector or {}).get("detail") or "no reason known"
         text = f"the collector died ({why}); the replay went on"
-        return [_finding("collector-died", "error", text), *_silence(inputs)]
+        # That it left no sign is no news of a collector that died.
+        silent = [found for found in _silence(inputs) if found.code != "no-collector"]
+        return [_finding("collector-died", "error", text), *silent]
     return _silence(inputs)
 
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import altair as alt
 
 from analysis.analyse import RunAnalysis
-from analysis.compare import Pair
 from analysis.records import ScaleOutResult
 from analysis.report import palette
+from analysis.report.vega import GREY, Spec, data, specification, x_axis
 from traces.units import US_PER_S
 
-Spec = dict[str, Any]
-_GREY: Final = "#8a8a8a"
 _INK: Final = "currentColor"
-_TIME: Final = "time, s from the rise of demand"
+_BELOW: Final = 10
+_MERGED_SHARE: Final = 0.02
+"""Marks nearer to each other than this share of the chart share one rule and one label."""
 
 
 def demand_chart(analysis: RunAnalysis) -> Spec | None:
     """Return demand against ready capacity with the deficit shaded; None without any request."""
     if analysis.load.is_empty():
         return None
-    zero = _zero(analysis)
+    zero, time = _zero(analysis)
     rate = None if analysis.unit_rate is None else analysis.unit_rate.requests_per_s
     rows = [
         {
@@ -34,7 +33,7 @@ def demand_chart(analysis: RunAnalysis) -> Spec | None:
         }
         for row in analysis.load.iter_rows(named=True)
     ]
-    base = alt.Chart(_data(rows)).encode(x=_x("t", _TIME))
+    base = alt.Chart(data(rows)).encode(x=x_axis("t", time))
     layers = []
     if rate is not None and analysis.capacity:
         layers.append(
@@ -53,40 +52,51 @@ def demand_chart(analysis: RunAnalysis) -> Spec | None:
         ]
         points.append({**points[-1], "t": max(end, points[-1]["t"])})
         layers.append(
-            alt.Chart(_data(points))
+            alt.Chart(data(points))
             .mark_line(color=palette.CAPACITY, interpolate="step-after", strokeWidth=2.4)
-            .encode(x=_x("t", _TIME), y="y:Q", tooltip=["units:Q", "t:Q"])
+            .encode(x=x_axis("t", time), y="y:Q", tooltip=["units:Q", "t:Q"])
         )
-    layers += _marks(analysis, zero)
-    return _spec(alt.layer(*layers), height=240)
+    layers += _marks(analysis, zero, time, rows[-1]["t"] - rows[0]["t"])
+    return specification(alt.layer(*layers), height=240)
 
 
-def _marks(analysis: RunAnalysis, zero: int) -> list[alt.Chart]:
-    rows = []
-    for found in analysis.scale_outs:
-        alarm = next((a.at_us for a in found.anchors if a.anchor == "alarm"), None)
-        for name, at in (
-            ("demand rises", None if found.onset is None else found.onset.at_us),
-            ("alarm", alarm),
-            ("decision", found.decision.at_us),
-            ("capacity", None if found.in_service is None else found.in_service.at_us),
-        ):
-            if at is not None:
-                rows.append({"t": (at - zero) / US_PER_S, "what": name})
+def _marks(analysis: RunAnalysis, zero: int, time: str, length: float) -> list[alt.Chart]:
+    """Return a rule and a label per event of the scale-outs; events that would lie on each other share one."""
+    rows: list[dict[str, Any]] = []
+    for at_us, name in sorted(event for found in analysis.scale_outs for event in _events(found)):
+        t = (at_us - zero) / US_PER_S
+        if rows and t - rows[-1]["t"] < _MERGED_SHARE * length:
+            rows[-1]["what"] += f" · {name}"
+        else:
+            rows.append({"t": t, "what": name, "late": bool(rows) and t > rows[0]["t"] + 0.6 * length})
     if not rows:
         return []
-    for i, row in enumerate(sorted(rows, key=lambda r: float(str(r["t"])))):
-        row["y"] = -46 + 13 * (i % 4)
-    base = alt.Chart(_data(rows)).encode(x=_x("t", _TIME))
-    rule = base.mark_rule(color=_GREY, strokeDash=[3, 3]).encode(tooltip=["what:N", "t:Q"])
-    label = base.mark_text(align="left", dx=4, fontSize=11).encode(text="what:N", y=alt.Y("y:Q", scale=None, axis=None))
-    return [rule, label]
+    for i, row in enumerate(rows):
+        row["y"] = -36 + 13 * (i % 3)
+    base = alt.Chart(data(rows)).encode(x=x_axis("t", time))
+    layers = [base.mark_rule(color=GREY, strokeDash=[3, 3]).encode(tooltip=["what:N", "t:Q"])]
+    label = base.encode(text="what:N", y=alt.Y("y:Q", scale=None, axis=None))
+    # Towards the end there is no room to the right.
+    layers.append(label.transform_filter("!datum.late").mark_text(align="left", dx=4, fontSize=11))
+    layers.append(label.transform_filter("datum.late").mark_text(align="right", dx=-4, fontSize=11))
+    return layers
+
+
+def _events(found: ScaleOutResult) -> list[tuple[int, str]]:
+    alarm = next((a.at_us for a in found.anchors if a.anchor == "alarm"), None)
+    events = (
+        (None if found.onset is None else found.onset.at_us, "demand rises"),
+        (alarm, "alarm"),
+        (found.decision.at_us, "decision"),
+        (None if found.in_service is None else found.in_service.at_us, "capacity"),
+    )
+    return [(at, name) for at, name in events if at is not None]
 
 
 def waterfall(found: ScaleOutResult) -> Spec | None:
     """Return a scale-out's phases as bars in time, with the bounds of each length as a whisker at its end."""
     tops = [row for row in found.phases if row.parent is None and row.phase != "unattributed"]
-    zero = found.onset.at_us if found.onset is not None else found.decision.at_us
+    zero, time = _zero_of(found)
     placed, whiskers, hidden, order = [], [], [], []
     windows = [r for r in tops if r.start_us is not None and "pull" in r.phase.split("+")]
     for top in tops:
@@ -118,10 +128,10 @@ def waterfall(found: ScaleOutResult) -> Spec | None:
         return None
     y = alt.Y("phase:N", sort=order, title=None, axis=alt.Axis(labelLimit=330))
     bars = (
-        alt.Chart(_data(placed))
-        .mark_bar(height=14, cornerRadius=2)
+        alt.Chart(data(placed))
+        .mark_bar(height=13, cornerRadius=2)
         .encode(
-            x=_x("start", _TIME),
+            x=x_axis("start", time),
             x2="end:Q",
             y=y,
             color=alt.Color("colour:N", scale=None),
@@ -129,21 +139,29 @@ def waterfall(found: ScaleOutResult) -> Spec | None:
             tooltip=["phase:N", "length:Q", "critical:Q", "method:N"],
         )
     )
-    layers: list[Any] = [bars]
+    # However short a phase is, it keeps a stroke of its own.
+    stroke = alt.Chart(data(placed)).mark_tick(thickness=3, size=14, opacity=1)
+    layers: list[Any] = [
+        bars,
+        stroke.encode(x=x_axis("start", time), y=y, color=alt.Color("colour:N", scale=None)),
+    ]
     if whiskers:
-        base = alt.Chart(_data(whiskers)).encode(y=y)
-        layers.append(base.mark_rule(color=_INK, strokeWidth=1.5).encode(x=_x("lo", _TIME), x2="hi:Q"))
-        ends = base.mark_tick(color=_INK, thickness=1.5, size=10)
-        layers += [ends.encode(x=_x(side, _TIME)) for side in ("lo", "hi")]
+        # Below the bar, so that a short one is not hidden under its own bounds.
+        base = alt.Chart(data(whiskers)).encode(y=y)
+        layers.append(
+            base.mark_rule(color=_INK, strokeWidth=1.2, yOffset=_BELOW).encode(x=x_axis("lo", time), x2="hi:Q")
+        )
+        ends = base.mark_tick(color=_INK, thickness=1.2, size=6, yOffset=_BELOW)
+        layers += [ends.encode(x=x_axis(side, time)) for side in ("lo", "hi")]
     if hidden:
-        base = alt.Chart(_data(hidden)).encode(y=y)
+        base = alt.Chart(data(hidden)).encode(y=y)
         layers.append(
             base.mark_rule(strokeDash=[4, 3], strokeWidth=3).encode(
-                x=_x("start", _TIME), x2="end:Q", color=alt.Color("colour:N", scale=None)
+                x=x_axis("start", time), x2="end:Q", color=alt.Color("colour:N", scale=None)
             )
         )
-        layers.append(base.mark_text(dy=-8, fontSize=11).encode(x=_x("middle", _TIME), text="note:N"))
-    return _spec(alt.layer(*layers), height=26 * len(order) + 12)
+        layers.append(base.mark_text(dy=10, fontSize=11).encode(x=x_axis("middle", time), text="note:N"))
+    return specification(alt.layer(*layers), height=28 * len(order) + 12)
 
 
 def _hidden(name: str, duration_us: int, start_us: int, end_us: int, phase: str) -> dict[str, Any]:
@@ -158,192 +176,76 @@ def _hidden(name: str, duration_us: int, start_us: int, end_us: int, phase: str)
     }
 
 
-def latency_chart(analysis: RunAnalysis) -> Spec | None:
-    """Return the time to first token over time, from due and from sent; None without an answered request."""
-    frame = analysis.latency_over_time
-    if frame.is_empty():
-        return None
-    zero = _zero(analysis)
-    rows = []
-    for row in frame.iter_rows(named=True):
-        t = (row["start_us"] - zero) / US_PER_S
-        rows += [
-            {"t": t, "s": row[f"{name}_{quantile}"], "measured": label, "quantile": quantile}
-            for name, label in (("ttft_from_due", "from due"), ("ttft_from_sent", "from sent"))
-            for quantile in ("p50", "p95")
-            if (row[f"{name}_{quantile}"] or 0) > 0
-        ]
+def latency_chart(analysis: RunAnalysis, quantile: str) -> Spec | None:
+    """Return a quantile ("p50", "p95") of the time to first token over time; None without an answered request.
+
+    From due lies wide and pale under from sent: where a client is on time, the two are one line with a rim. A line
+    ends where a bin holds no answered request; a bin alone is a dot.
+    """
+    zero, time = _zero(analysis)
+    rows = _stretches(analysis, quantile, zero)
     if not rows:
         return None
-    chart = (
-        alt.Chart(_data(rows))
-        .mark_line(interpolate="linear")
-        .encode(
-            x=_x("t", _TIME),
-            y=alt.Y(
-                "s:Q",
-                title="time to first token, s (log)",
-                scale=alt.Scale(type="log", nice=True),
-                axis=alt.Axis(values=[0.001, 0.01, 0.1, 1, 10, 100, 1000], format="~g"),
-            ),
-            color=alt.Color(
-                "measured:N",
-                legend=None,
-                scale=alt.Scale(domain=["from due", "from sent"], range=[palette.FROM_DUE, palette.FROM_SENT]),
-            ),
-            strokeDash=alt.StrokeDash(
-                "quantile:N", title=None, scale=alt.Scale(domain=["p50", "p95"], range=[[1, 0], [5, 3]])
-            ),
-            # From due lies under from sent: where a client is on time the two are one line with a rim.
-            size=alt.condition("datum.measured == 'from due'", alt.value(4.5), alt.value(1.6)),
-            tooltip=["measured:N", "quantile:N", "t:Q", "s:Q"],
-        )
+    colour = alt.Color(
+        "measured:N",
+        legend=None,
+        scale=alt.Scale(domain=["from due", "from sent"], range=[palette.FROM_DUE, palette.FROM_SENT]),
     )
-    return _spec(alt.layer(chart), height=210)
+    y = alt.Y(
+        "s:Q",
+        title=f"{quantile}, s (log)",
+        scale=alt.Scale(type="log", nice=True),
+        axis=alt.Axis(values=[0.001, 0.01, 0.1, 1, 10, 100, 1000], format="~g"),
+    )
+    due = alt.value(0.45)
+    base = alt.Chart(data(rows)).encode(
+        x=x_axis("t", time),
+        y=y,
+        color=colour,
+        opacity=alt.condition("datum.measured == 'from due'", due, alt.value(1)),
+        detail="stretch:N",
+        tooltip=["measured:N", "t:Q", "s:Q"],
+    )
+    line = base.mark_line(strokeCap="round").encode(
+        size=alt.condition("datum.measured == 'from due'", alt.value(6), alt.value(1.6))
+    )
+    dot = (
+        base.transform_filter("datum.alone")
+        .mark_circle()
+        .encode(size=alt.condition("datum.measured == 'from due'", alt.value(45), alt.value(9)))
+    )
+    return specification(alt.layer(line, dot), height=150)
 
 
-def lanes(pair: Pair) -> Spec | None:
-    """Return both arms' start-ups as the pair identifies them, pull and download on lanes of their own."""
-    if pair.pull is None or pair.pull.before_us is None or pair.provisioning_us is None:
-        return None
+def _stretches(analysis: RunAnalysis, quantile: str, zero: int) -> list[dict[str, Any]]:
+    """Return the points of both lines; each belongs to a stretch of bins next to one another."""
     rows: list[dict[str, Any]] = []
-    sides = (
-        (pair.before, pair.pull.before_us, pair.download_before, pair.startup_before_us),
-        (pair.after, pair.pull.after_us, pair.download_after, pair.startup_after_us),
-    )
-    order = []
-    for arm, pull, download, startup in sides:
-        assert download is not None
-        joined = pair.provisioning_us + max(pull, download.at_us)
-        lanes_of = ((f"{arm} · image", pull, "pull"), (f"{arm} · model", download.at_us, "download"))
-        for lane, length, phase in lanes_of:
-            order.append(lane)
-            rows.append(_lane(lane, 0, pair.provisioning_us, "provisioning"))
-            if length:
-                rows.append(_lane(lane, pair.provisioning_us, pair.provisioning_us + length, phase))
-            rows.append(_lane(lane, joined, startup, "start"))
-    names = {"provisioning": "provisioning", "pull": "pull", "download": "download", "start": "start and registration"}
+    for name, label in (("ttft_from_due", "from due"), ("ttft_from_sent", "from sent")):
+        column, last, stretch = f"{name}_{quantile}", None, 0
+        for row in analysis.latency_over_time.iter_rows(named=True):
+            if (row[column] or 0) <= 0:
+                continue
+            if last is None or row["start_us"] - last > analysis.bin_us:
+                stretch += 1
+            last, t = row["start_us"], (row["start_us"] - zero) / US_PER_S
+            rows.append({"t": t, "s": row[column], "measured": label, "stretch": stretch})
+    sizes: dict[tuple[str, int], int] = {}
     for row in rows:
-        row["phase"] = names[row["phase"]]
-    scale = alt.Scale(domain=list(names.values()), range=[palette.COLOURS[k] for k in names])
-    chart = (
-        alt.Chart(_data(rows))
-        .mark_bar(height=16, cornerRadius=2)
-        .encode(
-            x=_x("from", "time, s from the decision to scale"),
-            x2="to:Q",
-            y=alt.Y("lane:N", sort=order, title=None, axis=alt.Axis(labelLimit=260)),
-            color=alt.Color("phase:N", title=None, scale=scale),
-            tooltip=["lane:N", "phase:N", "length:Q"],
-        )
-    )
-    return _spec(alt.layer(chart), height=30 * len(order))
+        key = (row["measured"], row["stretch"])
+        sizes[key] = sizes.get(key, 0) + 1
+    return [row | {"alone": sizes[row["measured"], row["stretch"]] == 1} for row in rows]
 
 
-def _lane(lane: str, start_us: int, end_us: int, phase: str) -> dict[str, Any]:
-    return {
-        "lane": lane,
-        "from": start_us / US_PER_S,
-        "to": end_us / US_PER_S,
-        "length": (end_us - start_us) / US_PER_S,
-        "phase": phase,
-    }
-
-
-def decomposition(pair: Pair) -> Spec | None:
-    """Return the change of the start-up as steps from before to after."""
-    if pair.split is None:
-        return None
-    level = pair.startup_before_us
-    rows = [
-        {
-            "step": f"before: {pair.before}",
-            "from": 0.0,
-            "to": level / US_PER_S,
-            "colour": _GREY,
-            "label": f"{level / US_PER_S:.1f} s",
-        }
-    ]
-    named = (
-        ("pull beyond the download", "structural", pair.split.structural),
-        ("download runs faster alone", "relief", pair.split.relief),
-        ("everything else", "rest", pair.split.rest),
-    )
-    for words, key, us in named:
-        rows.append(
-            {
-                "step": words,
-                "from": (level - us) / US_PER_S,
-                "to": level / US_PER_S,
-                "colour": palette.SPLIT[key],
-                "label": f"−{us / US_PER_S:.1f} s" if us >= 0 else f"+{-us / US_PER_S:.1f} s",
-            }
-        )
-        level -= us
-    rows.append(
-        {
-            "step": f"after: {pair.after}",
-            "from": 0.0,
-            "to": level / US_PER_S,
-            "colour": _GREY,
-            "label": f"{level / US_PER_S:.1f} s",
-        }
-    )
-    for row in rows:
-        row["right"] = max(float(str(row["from"])), float(str(row["to"])))
-    y = alt.Y("step:N", sort=[str(r["step"]) for r in rows], title=None, axis=alt.Axis(labelLimit=260))
-    bars = (
-        alt.Chart(_data(rows))
-        .mark_bar(height=18, cornerRadius=2)
-        .encode(
-            x=_x("from", "start-up, s"),
-            x2="to:Q",
-            y=y,
-            color=alt.Color("colour:N", scale=None),
-            tooltip=["step:N", "label:N"],
-        )
-    )
-    text = (
-        alt.Chart(_data(rows))
-        .mark_text(align="left", dx=5, fontSize=12)
-        .encode(x=_x("right", "start-up, s"), y=y, text="label:N")
-    )
-    return _spec(alt.layer(bars, text), height=30 * len(rows))
-
-
-def _zero(analysis: RunAnalysis) -> int:
+def _zero(analysis: RunAnalysis) -> tuple[int, str]:
+    """Return the instant that time is counted from, and the axis title that says which it is."""
     for found in analysis.scale_outs:
-        return found.onset.at_us if found.onset is not None else found.decision.at_us
+        return _zero_of(found)
     first: int = analysis.load["start_us"].min()  # type: ignore[assignment]
-    return first
+    return first, "time, s from the start of the load"
 
 
-def _x(field: str, title: str) -> alt.X:
-    return alt.X(f"{field}:Q", title=title, scale=alt.Scale(nice=False), axis=alt.Axis(grid=True, tickCount=10))
-
-
-def _data(rows: Sequence[dict[str, Any]]) -> alt.Data:
-    return alt.Data(values=list(rows))  # type: ignore[no-untyped-call]
-
-
-def _spec(chart: alt.LayerChart | alt.FacetChart, height: int) -> Spec:
-    """Return the specification, sized to its place, readable on light and dark, naming no address."""
-    sized = chart.properties(width="container", height=height).configure(
-        background="transparent",
-        font="system-ui, sans-serif",
-        view=alt.ViewConfig(stroke=None),
-        axis=alt.AxisConfig(
-            gridColor=_GREY,
-            gridOpacity=0.22,
-            domainColor=_GREY,
-            tickColor=_GREY,
-            labelFontSize=11,
-            titleFontSize=11,
-            titleFontWeight="normal",
-        ),
-        legend=alt.LegendConfig(orient="top", labelFontSize=11, symbolStrokeWidth=3, columns=2),
-    )
-    found: Spec = sized.to_dict()
-    found.pop("$schema", None)
-    found["autosize"] = {"type": "fit-x", "contains": "padding"}
-    return found
+def _zero_of(found: ScaleOutResult) -> tuple[int, str]:
+    if found.onset is not None:
+        start = "the rise of demand" if found.onset.how == "change-point" else "the first request"
+        return found.onset.at_us, f"time, s from {start}"
+    return found.decision.at_us, "time, s from the decision to scale"

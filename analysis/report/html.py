@@ -13,7 +13,7 @@ from analysis.compare import Comparison
 from analysis.report.markup import Markup, element, joined, json_block
 from analysis.report.sections import comparison_section, run_section
 from analysis.report.style import CSS
-from analysis.report.words import EMULATED, pair_headline, run_headline
+from analysis.report.words import EMULATED, arm_verdict, failed_words, pair_headline, run_headline
 from traces.errors import BadInputError
 from traces.run import write_atomically
 
@@ -24,6 +24,9 @@ for (const [id, spec] of Object.entries(JSON.parse(document.getElementById('char
 }
 """
 """Draws the charts. `ast` makes Vega interpret expressions, so that the page needs no `unsafe-eval`."""
+
+_BADGES: Final = {"DEGRADED": "DEGRADED", "INVALID": "INVALID", "unknown": "NOT JUDGED"}
+_NOT_VALID: Final = "how well the load generator held its schedule, of the worst run; see replay fidelity"
 
 
 def write_report(runs: Sequence[RunAnalysis], comparison: Comparison | None = None, output: Path | None = None) -> Path:
@@ -48,9 +51,14 @@ def page(runs: Sequence[RunAnalysis], comparison: Comparison | None) -> str:
     body = []
     if comparison is not None:
         body.append(comparison_section(comparison, charts))
-    body += [run_section(run, charts, number) for number, run in enumerate(runs, 1)]
+    body += [
+        run_section(run, charts, number, alone=comparison is None and len(runs) == 1)
+        for number, run in enumerate(runs, 1)
+    ]
     sentence = pair_headline(comparison.pairs[0]) if comparison is not None else run_headline(runs[0])
     emulated = any(run.manifest.emulated for run in runs)
+    verdict = arm_verdict(runs)
+    failed = [(run.manifest.condition or run.manifest.run_id, failed_words(run)) for run in runs]
     script = Markup(_bundle() + _MOUNT)
     title = " against ".join(run.manifest.condition or run.manifest.run_id for run in runs)
     head = element(
@@ -68,10 +76,12 @@ def page(runs: Sequence[RunAnalysis], comparison: Comparison | None) -> str:
             "p",
             "ramptrace",
             element("span", "EMULATED", class_="badge", title=EMULATED) if emulated else None,
+            None if verdict == "VALID" else element("span", _BADGES[verdict], class_="badge", title=_NOT_VALID),
             class_="brand",
         ),
         element("h1", sentence),
         element("p", EMULATED + ".", class_="emulated") if emulated else None,
+        *(element("p", f"{name}: {words}.", class_="warning") for name, words in failed if words),
         element("noscript", element("p", "Charts need JavaScript; every figure is in the tables too.")),
     )
     content = element("body", banner, element("main", *body), json_block("charts", charts), element("script", script))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -42,6 +42,23 @@ def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], numeric: Iterable[
 
     body = element("tbody", *(cells("td", row) for row in rows))
     return element("div", element("table", element("thead", cells("th", head)), body), class_="scroll")
+
+
+def grouped_table(
+    head: Sequence[Any], groups: Mapping[str, Sequence[Sequence[Any]]], numeric: Iterable[int] = ()
+) -> Markup:
+    """Return a table whose rows come in named groups; the name, in the first column, stands once per group."""
+    right = set(numeric)
+    bodies = []
+    for name, rows in groups.items():
+        lines = []
+        for i, row in enumerate(rows):
+            first = element("th", name, rowspan=len(rows), scope="rowgroup") if i == 0 else None
+            cells = (element("td", c, class_="n" if j in right else None) for j, c in enumerate(row, 1))
+            lines.append(element("tr", first, *cells))
+        bodies.append(element("tbody", *lines))
+    top = element("tr", *(element("th", c, class_="n" if i in right else None) for i, c in enumerate(head)))
+    return element("div", element("table", element("thead", top), *bodies), class_="scroll")
 
 
 def json_block(identifier: str, document: Any) -> Markup:

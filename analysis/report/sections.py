@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from analysis.analyse import RunAnalysis
 from analysis.compare import Comparison, Pair
 from analysis.latency import MEASURES
 from analysis.records import PhaseRow, ScaleOutResult
 from analysis.report import charts as draw
-from analysis.report import palette
-from analysis.report.markup import Markup, element, table
+from analysis.report import pair_charts, palette
+from analysis.report.markup import Markup, element, grouped_table, table
 from analysis.report.words import (
+    CRITICAL,
     HOW_A_PAIR,
+    MARGINAL_UNIT,
     NOT_THE_LINE,
+    PART_WORDS,
+    SPLIT_WORDS,
     WHY_A_PAIR,
+    arm_failures,
+    arm_verdict,
     bounds,
+    figures,
     headline,
     is_reference_case,
+    order_words,
     run_headline,
     seconds_text,
     span_text,
+    units_words,
+    window_of,
 )
 from traces.clock import to_datetime
-from traces.units import US_PER_S, format_duration
+from traces.units import format_duration
 
 Charts = dict[str, Any]
 
@@ -46,9 +56,11 @@ def comparison_section(comparison: Comparison, charts: Charts) -> Markup:
 
 def _pair(pair: Pair, charts: Charts, key: str) -> list[Any]:
     rows: list[tuple[Any, ...]] = [
-        ("time to capacity", seconds_text(pair.capacity_before_us), seconds_text(pair.capacity_after_us), ""),
+        ("replay fidelity", arm_verdict(pair.runs_before), arm_verdict(pair.runs_after), "how the schedule was held"),
+        ("failed requests", arm_failures(pair.runs_before), arm_failures(pair.runs_after), "of those attempted"),
+        ("time to capacity, s", seconds_text(pair.capacity_before_us), seconds_text(pair.capacity_after_us), ""),
         (
-            "start-up (decision → in service)",
+            "start-up (decision → in service), s",
             seconds_text(pair.startup_before_us),
             seconds_text(pair.startup_after_us),
             "",
@@ -57,7 +69,7 @@ def _pair(pair: Pair, charts: Charts, key: str) -> list[Any]:
     if pair.provisioning_us is not None:
         rows.append(
             (
-                "provisioning",
+                "provisioning, s",
                 seconds_text(pair.provisioning_us),
                 seconds_text(pair.provisioning_us),
                 "from the pair; assumed equal",
@@ -66,46 +78,41 @@ def _pair(pair: Pair, charts: Charts, key: str) -> list[Any]:
     if pair.pull is not None:
         p = pair.pull
         bounded = [span_text(p.before_lo_us, p.before_hi_us), span_text(p.after_lo_us, p.after_hi_us)]
-        told = f"from the pair; bounds [{bounded[0]}] and [{bounded[1]}]"
-        rows.append(("image pull", seconds_text(p.before_us), seconds_text(p.after_us), told))
+        rows.append(("image pull, s", seconds_text(p.before_us), seconds_text(p.after_us), "from the pair"))
+        rows.append(("· its bounds, s", *bounded, "over all units of the pair"))
     if pair.download_before is not None and pair.download_after is not None:
         rows.append(
             (
-                "model download",
+                "model download, s",
                 seconds_text(pair.download_before.at_us),
                 seconds_text(pair.download_after.at_us),
                 "reported by the platform",
             )
         )
-    found: list[Any] = [table(("seconds", pair.before, pair.after, "known how"), rows, numeric=(1, 2))]
+    found: list[Any] = [table(("", pair.before, pair.after, "known how"), rows, numeric=(1, 2))]
     found += [element("p", note, class_="soft") for note in pair.notes]
-    found += _figure("The two start-ups, as the pair tells them apart", draw.lanes(pair), charts, f"{key}-lanes")
-    found += _figure("From before to after", draw.decomposition(pair), charts, f"{key}-steps")
+    title = "The two start-ups, as the pair tells them apart"
+    found += _figure(title, pair_charts.lanes(pair), charts, f"{key}-lanes", _lanes_note())
+    note = element("p", "; ".join(f"{name}: {words}" for name, words in SPLIT_WORDS.items()) + ".", class_="soft")
+    found += _figure("From before to after", pair_charts.decomposition(pair), charts, f"{key}-steps", note)
     if pair.sensitivity is not None:
-        e, r = pair.sensitivity.elimination, pair.sensitivity.relief
-        found.append(
-            element(
-                "p",
-                "The steps take the pull away first. Over both orders (Shapley), with the length of a pull alone "
-                f"anywhere in {_range(pair.sensitivity.pull_alone)} s, no pull is worth {_range(e)} s and no "
-                f"contention {_range(r)} s.",
-                class_="soft",
-            )
-        )
+        found.append(element("p", order_words(pair.sensitivity), class_="soft"))
     return found
 
 
-def _range(ends: tuple[float, float]) -> str:
-    return f"{ends[0] / US_PER_S:.1f} … {ends[1] / US_PER_S:.1f}"
+def _lanes_note() -> Markup:
+    names = {"provisioning": "provisioning", "pull": "pull", "download": "download", "start": "start and registration"}
+    keys = (_key(palette.colour(phase), words) for phase, words in names.items())
+    caption = "The container starts when image and model are both there."
+    return element("div", element("p", *keys), element("p", caption, class_="soft"))
 
 
-def run_section(analysis: RunAnalysis, charts: Charts, number: int) -> Markup:
-    """Return everything about one run."""
+def run_section(analysis: RunAnalysis, charts: Charts, number: int, *, alone: bool) -> Markup:
+    """Return everything about one run; when it is `alone`, the page's own headline has summed it up already."""
     manifest = analysis.manifest
-    parts: list[Any] = [
-        element("h2", f"Run {manifest.condition or manifest.name}"),
-        element("p", run_headline(analysis)),
-    ]
+    parts: list[Any] = [element("h2", f"Run {manifest.condition or manifest.name}")]
+    if not alone:
+        parts.append(element("p", run_headline(analysis)))
     parts += _figure(
         "Demand against ready capacity",
         draw.demand_chart(analysis),
@@ -120,15 +127,17 @@ def run_section(analysis: RunAnalysis, charts: Charts, number: int) -> Markup:
     if analysis.findings:
         items = (element("li", f.text, class_=f.severity) for f in analysis.findings)
         parts += [element("h3", "What to know about the data"), element("ul", *items)]
-    parts += [element("h3", "Provenance"), _provenance(analysis)]
+    parts.append(element("div", element("h3", "Provenance"), _provenance(analysis), class_="whole"))
     return element("section", *parts)
 
 
-def _figure(title: str, spec: Any, charts: Charts, key: str, note: Any = None) -> list[Any]:
+def _figure(title: str | None, spec: Any, charts: Charts, key: str, note: Any = None) -> list[Any]:
+    """Return a chart with its title and note as one piece; without a title it goes on from the chart above."""
     if spec is None:
         return []
     charts[key] = spec
-    return [element("h3", title), note, element("div", id=key, class_="chart", role="img", aria_label=title)]
+    drawn = element("div", id=key, class_="chart", role="img", aria_label=title or "the same, continued")
+    return [element("div", element("h3", title) if title else None, note, drawn, class_="figure")]
 
 
 def _key(colour: str, text: str) -> Markup:
@@ -138,11 +147,14 @@ def _key(colour: str, text: str) -> Markup:
 def _demand_note(analysis: RunAnalysis) -> Markup:
     rate = analysis.unit_rate
     if rate is None:
-        text = (
-            "What one unit can do could not be read from this run (it kept up, or too little was answered), so "
-            "capacity is not drawn."
+        why = (
+            "What one unit can do could not be read: units were not seen saturated, or too few requests succeeded."
+            if analysis.scale_outs
+            else f"{units_words(analysis)} What one unit can do is read around a scale-out only."
         )
-        return element("p", _key(palette.DEMAND, "offered load"), text, class_="soft")
+        text = f"{why} Capacity is not drawn."
+        key = element("p", _key(palette.DEMAND, "offered load"))
+        return element("div", key, element("p", text, class_="soft"))
     short = analysis.deficit_requests or 0.0
     text = (
         f"One unit delivered {rate.requests_per_s:.2f} requests/s ({rate.tokens_per_s:.0f} tokens/s) while saturated "
@@ -158,7 +170,9 @@ def _demand_note(analysis: RunAnalysis) -> Markup:
 
 def _scale_out(found: ScaleOutResult, charts: Charts, key: str) -> list[Any]:
     units = f"{_count(found.units_before)} → {_count(found.units_desired)} units"
-    parts: list[Any] = [element("h3", f"Scale-out {found.index + 1}: {units}"), element("p", headline(found))]
+    parts: list[Any] = [element("h3", f"Scale-out {found.index + 1}: {units}")]
+    if found.index:
+        parts.append(element("p", headline(found)))
     spec = draw.waterfall(found)
     if spec is not None:
         charts[key] = spec
@@ -166,24 +180,36 @@ def _scale_out(found: ScaleOutResult, charts: Charts, key: str) -> list[Any]:
         parts.append(
             element(
                 "p",
-                "Whiskers are hard bounds on a phase's own length, not confidence intervals. A dashed line is a "
-                "window within which a reported length lies.",
+                "Whiskers below the bars are hard bounds on a phase's own length, not confidence intervals. A dashed "
+                "line is a window within which a reported length lies.",
                 class_="soft",
             )
         )
-    rows = []
+    rows, window = [], window_of(found)
     for row in found.phases:
         if row.parent is None:
-            rows.append(_phase_cells(row))
-            rows += [_phase_cells(part) for part in found.phases if part.parent == row.phase]
+            rows.append(_phase_cells(row, window))
+            rows += [_phase_cells(part, None) for part in found.phases if part.parent == row.phase]
     if rows:
         total = found.time_to_capacity_us if found.time_to_capacity_us is not None else found.startup_us
         rows.append(
             (element("strong", "sum of the critical path"), element("strong", seconds_text(total)), "", "", "", "")
         )
         head = ("phase", "critical, s", "critical bounds, s", "own length, s", "bounds, s", "known how")
+        parts.append(element("div", *_terms(found), class_="soft terms"))
         parts.append(table(head, rows, numeric=(1, 2, 3, 4)))
     return [*parts, *_units(found)]
+
+
+def _terms(found: ScaleOutResult) -> list[Markup]:
+    """Return a line per term of the table that its name does not explain."""
+    names = [row.phase for row in found.phases if row.parent == "detection" and row.phase in PART_WORDS]
+    unit = element("code", found.marginal_unit or "unknown")
+    return [
+        element("p", "Shown is the path of the marginal unit ", unit, f": {MARGINAL_UNIT}."),
+        element("p", f"critical: {CRITICAL}."),
+        *(element("p", f"{name}: {PART_WORDS[name]}.") for name in names),
+    ]
 
 
 def _units(found: ScaleOutResult) -> list[Any]:
@@ -193,7 +219,7 @@ def _units(found: ScaleOutResult) -> list[Any]:
     rows = []
     for unit in found.units:
         name = element("code", unit.unit_id or "unnamed")
-        mark = " ← its path is shown" if unit.unit_id == found.marginal_unit else ""
+        mark = " ← marginal" if unit.unit_id == found.marginal_unit else ""
         lengths = (unit.window, unit.download, unit.startup)
         cells = ("–" if x is None else f"{seconds_text(x.at_us)} [{span_text(x.lo_us, x.hi_us)}]" for x in lengths)
         rows.append((element("span", name, mark), *cells))
@@ -205,53 +231,55 @@ def _count(units: int | None) -> str:
     return "?" if units is None else str(units)
 
 
-def _phase_cells(row: PhaseRow) -> tuple[Any, ...]:
+def _phase_cells(row: PhaseRow, window: str | None) -> tuple[Any, ...]:
     swatch = element("span", class_="swatch", style=f"background:{palette.colour(row.parent or row.phase)}")
-    name = element("span", swatch, row.phase, class_="part" if row.parent else None)
+    name = element("span", swatch, row.phase, class_="name part" if row.parent else "name")
     critical = span_text(row.critical_lo_us, row.critical_hi_us)
-    return (name, seconds_text(row.critical_us), critical, seconds_text(row.duration_us), bounds(row), row.method)
+    inside = row.start_us is None and row.duration_us and window
+    how = f"{row.method}; inside {window}" if inside else row.method
+    return (name, seconds_text(row.critical_us), critical, seconds_text(row.duration_us), bounds(row), how)
+
+
+_PERCENTILES: Final = ("p50_s", "p90_s", "p95_s", "p99_s", "max_s")
+_MEASURE_WORDS: Final = {"ttft": "time to first token", "end_to_end": "end to end"}
 
 
 def _latency(analysis: RunAnalysis, charts: Charts, key: str) -> list[Any]:
-    parts = _figure(
-        "Time to first token",
-        draw.latency_chart(analysis),
-        charts,
-        key,
-        element(
-            "p",
-            _key(palette.FROM_DUE, "from due: what a user felt, waiting included"),
-            _key(palette.FROM_SENT, "from sent: what the endpoint did"),
-        ),
+    keys = element(
+        "p",
+        _key(palette.FROM_DUE, "from due: what a user felt, waiting included"),
+        _key(palette.FROM_SENT, "from sent: what the endpoint did"),
     )
-    rows = []
+    parts = _figure("Time to first token", draw.latency_chart(analysis, "p50"), charts, f"{key}-p50", keys)
+    parts += _figure(None, draw.latency_chart(analysis, "p95"), charts, f"{key}-p95")
+    groups = {}
     for window, row in analysis.latency.items():
-        for measure in MEASURES:
-            q = row[measure]
-            if q["n"]:
-                rows.append(
-                    (
-                        window,
-                        measure.replace("_", " "),
-                        q["n"],
-                        *(_number(q[k]) for k in ("p50_s", "p90_s", "p95_s", "p99_s", "max_s")),
-                    )
-                )
-    if rows:
-        parts.append(
-            table(("when due", "measure", "n", "p50 s", "p90 s", "p95 s", "p99 s", "max s"), rows, numeric=range(2, 8))
-        )
+        shown = {name: row[name] for name in MEASURES if row[name]["n"]}
+        if shown:
+            groups[window] = [
+                (_measure(name), q["n"], *(figures(q[k]) for k in _PERCENTILES)) for name, q in shown.items()
+            ]
+    if groups:
+        head = ("when due", "measure", "n", "p50, s", "p90, s", "p95, s", "p99, s", "max, s")
+        parts.append(grouped_table(head, groups, numeric=range(2, 8)))
     if analysis.errors:
-        cells = ((e["outcome"], e["http_status"] or "", e["error_kind"] or "", e["n"]) for e in analysis.errors)
-        parts += [
-            element("h3", "Requests that failed"),
-            table(("outcome", "status", "kind", "n"), cells, numeric=(1, 3)),
-        ]
+        cells = (
+            (e["outcome"], e["http_status"] or "", e["error_kind"] or "", e["error_class"] or "", e["n"])
+            for e in analysis.errors
+        )
+        failures = table(("outcome", "status", "kind", "error", "n"), cells, numeric=(1, 4))
+        parts += [element("h3", "Requests that failed or were not sent"), failures]
     return parts
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+def _measure(name: str) -> str:
+    """Return a measure of `latency.MEASURES` in words.
+
+    >>> _measure("ttft_from_due")
+    'time to first token, from due'
+    """
+    what, _, since = name.partition("_from_")
+    return f"{_MEASURE_WORDS[what]}, from {since}"
 
 
 def _fidelity(analysis: RunAnalysis) -> Markup:
@@ -286,4 +314,4 @@ def _provenance(analysis: RunAnalysis) -> Markup:
         ("versions", ", ".join(f"{k} {v}" for k, v in sorted(m.versions.items())) or "unknown"),
         ("table version", m.schema_version),
     ]
-    return table(("what", "value"), rows)
+    return element("div", table(("what", "value"), rows), class_="free")

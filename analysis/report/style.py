@@ -15,17 +15,26 @@ h2{font-size:19px;margin:36px 0 6px}h3{font-size:15px;margin:22px 0 6px}
 p{margin:6px 0;max-width:80ch}.soft,.emulated{color:var(--soft)}.brand{color:var(--soft);letter-spacing:.02em}
 .badge{margin-left:10px;padding:2px 8px;border-radius:4px;background:#D55E00;color:#fff;font-weight:700;font-size:12px;letter-spacing:.06em}
 section{border-top:1px solid var(--line);margin-top:26px}
-.card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px 16px;margin:10px 0}
+.warning{color:var(--warn)}.terms p{margin:2px 0}
+.card p{max-width:none}.card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px 16px;margin:10px 0}
 .chart{color:var(--ink);width:100%;min-height:60px;margin:6px 0}
 .chart svg{max-width:100%}.chart svg text{fill:var(--ink)!important}
 .scroll{overflow-x:auto}table{border-collapse:collapse;margin:8px 0;font-size:14px}
 th,td{text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid var(--line);vertical-align:top}th{color:var(--soft);font-weight:600}
+tbody td{white-space:nowrap}td code{overflow-wrap:normal}tbody th[rowspan]{color:var(--ink)}
+.free td{white-space:normal}.free td code{overflow-wrap:anywhere}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .swatch{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:7px}.part{padding-left:20px}
-.key{display:inline-block;margin-right:16px;color:var(--soft);font-size:13px}
+.name,.key{display:inline-flex;align-items:baseline}.swatch{flex:none}.key{margin-right:16px;color:var(--soft);font-size:13px}
 ul{padding-left:20px;margin:6px 0}li.warning{color:var(--warn)}li.error{color:var(--bad);font-weight:600}
 code{font:13px ui-monospace,monospace;overflow-wrap:anywhere}
 #vg-tooltip-element{position:absolute;visibility:hidden;padding:6px 8px;background:var(--card);color:var(--ink);border:1px solid var(--line);border-radius:4px;font-size:12px;z-index:9}
 #vg-tooltip-element.visible{visibility:visible}
-@media print{body{max-width:none}section{break-inside:avoid}}
+@media(max-width:600px){body{padding:18px 14px 40px}h1{font-size:21px}}
+@media print{
+:root{--ink:#1b1f24;--soft:#57606a;--paper:#fff;--card:#f6f8fa;--line:#d0d7de;--warn:#9a5b00;--bad:#b42318;color-scheme:light}
+body{max-width:none;padding:0;font-size:13px}table{font-size:11.5px}th,td{padding-right:10px}
+h1,h2,h3{break-after:avoid}tr,li,.card,.figure,.chart,.whole{break-inside:avoid}.scroll{overflow:visible}
+.chart svg{width:100%;height:auto}
+}
 """

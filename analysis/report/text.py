@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any, Final
+from typing import Final
 
 from analysis.analyse import RunAnalysis
 from analysis.compare import Comparison, Pair
 from analysis.records import PhaseRow, ScaleOutResult
 from analysis.report import palette
 from analysis.report.words import (
+    BEYOND_DOWNLOAD,
+    CRITICAL,
     EMULATED,
+    EVERYTHING_ELSE,
+    FASTER_ALONE,
     HOW_A_PAIR,
+    MARGINAL_UNIT,
     NOT_THE_LINE,
+    PART_WORDS,
+    SPLIT_WORDS,
     WHY_A_PAIR,
+    arm_failures,
+    arm_verdict,
+    attempts,
+    failed_words,
+    figures,
+    headline,
     is_reference_case,
+    order_words,
     pair_headline,
     run_headline,
     seconds_text,
     span_text,
+    window_of,
 )
 from traces.units import US_PER_S, format_duration
 
@@ -34,6 +49,9 @@ def run_text(analysis: RunAnalysis, *, colour: bool = False) -> str:
         lines += _wrapped(EMULATED)
     condition = f"  condition {analysis.manifest.condition}" if analysis.manifest.condition else ""
     lines += _wrapped(f"run {analysis.manifest.run_id}{condition}")
+    failed = failed_words(analysis)
+    if failed:
+        lines += _wrapped(failed, first="! ", rest="  ")
     for found in analysis.scale_outs:
         lines += ["", *_scale_out(found, colour)]
     lines += ["", *_latency(analysis), "", *_fidelity(analysis)]
@@ -51,6 +69,13 @@ def comparison_text(comparison: Comparison) -> str:
         lines += [*_wrapped(pair_headline(pair)), "", *_pair_table(pair), ""]
         for note in pair.notes:
             lines += _wrapped(note, first="  ! ", rest="    ")
+    for run in comparison.runs:
+        failed = failed_words(run)
+        if failed:
+            lines += _wrapped(f"{run.manifest.condition or run.manifest.run_id}: {failed}", first="! ", rest="  ")
+    for confounder in comparison.confounders:
+        lines += _wrapped(confounder, first="! ", rest="  ")
+    lines.append("")
     if any(run.manifest.emulated for run in comparison.runs):
         lines += [*_wrapped(EMULATED), ""]
     if any(pair.pull is not None for pair in comparison.pairs):
@@ -60,32 +85,40 @@ def comparison_text(comparison: Comparison) -> str:
             lines += _wrapped(assumption, first="  - ", rest="    ")
     if is_reference_case(comparison):
         lines += ["", *_wrapped(NOT_THE_LINE)]
-    for confounder in comparison.confounders:
-        lines += _wrapped(confounder, first="  ! ", rest="    ")
     return "\n".join(lines).rstrip()
 
 
 def _scale_out(found: ScaleOutResult, colour: bool) -> list[str]:
     units = f"{found.units_before if found.units_before is not None else '?'} → {found.units_desired or '?'} units"
-    lines = [f"Scale-out {found.index + 1}: {units}, marginal unit {found.marginal_unit or 'unknown'}"]
+    lines = [f"Scale-out {found.index + 1}: {units}"]
+    if found.index:
+        lines += _wrapped(headline(found))
+    lines += _wrapped(f"marginal unit {found.marginal_unit or 'unknown'}: {MARGINAL_UNIT}", first="  ", rest="    ")
     rows = [r for r in found.phases if r.parent is None and (r.critical_us or r.phase != "unattributed")]
     if not rows:
         return lines
     starts = [r.start_us for r in rows if r.start_us is not None]
-    begin = min(starts, default=0)
+    begin, window = min(starts, default=0), window_of(found)
     total = sum(r.critical_us for r in rows) or 1
+    lines += _wrapped(f"critical s: {CRITICAL}", first="  ", rest="    ")
     lines.append(
         f"  {'phase':<21}{'critical s':>10} {'own length, bounds':>19}  0 s{total / US_PER_S:>{_BAR - 5}.0f} s"
     )
     for row in rows:
-        lines.append(_phase_line(row, begin, total, colour))
+        lines.append(_phase_line(row, begin, total, colour, window=window))
         parts = (part for part in found.phases if part.parent == row.phase)
         lines += [_phase_line(part, begin, total, colour, indent="  ") for part in parts]
-    lines.append(f"  {'total':<21}{total / US_PER_S:>10.1f} {'':>19}")
+    lines.append(f"  {'total':<21}{total / US_PER_S:>10.1f}")
+    names = [row.phase for row in found.phases if row.parent == "detection"]
+    for name in names:
+        if name in PART_WORDS:
+            lines += _wrapped(f"{name}: {PART_WORDS[name]}", first="  ", rest="    ")
     return lines
 
 
-def _phase_line(row: PhaseRow, begin: int, total: int, colour: bool, indent: str = "") -> str:
+def _phase_line(
+    row: PhaseRow, begin: int, total: int, colour: bool, *, indent: str = "", window: str | None = None
+) -> str:
     name, above = f"{indent}{row.phase}", ""
     if len(name) > 21:
         above, name = f"  {name}\n", f"{indent}  \u21b3"
@@ -100,7 +133,7 @@ def _phase_line(row: PhaseRow, begin: int, total: int, colour: bool, indent: str
         width = max(round((row.end_us - begin) / total * _BAR) - left, 1)
         bar = " " * left + _coloured(("░" if indent else "█") * width, row.phase, colour)
     elif row.duration_us:
-        bar = "(place not observed)"
+        bar = f"inside {window}" if window else "(place not observed)"
     return above + f"  {name:<21}{row.critical_us / US_PER_S:>10.1f} {own:>19}  {bar}".rstrip()
 
 
@@ -113,24 +146,22 @@ def _coloured(text: str, phase: str, colour: bool) -> str:
 
 
 def _latency(analysis: RunAnalysis) -> list[str]:
-    lines = [f"{'Time to first token, s':<26}{'n':>7}{'p50':>9}{'p95':>9}{'p99':>9}   {'p50':>7}{'p95':>9}"]
-    lines.append(f"{'':<26}{'':>7}{'from due':>27}   {'from sent':>16}")
+    lines = [f"{'Time to first token, s':<26}{'':>7}{_over('from due', 27)}   {_over('from sent', 16)}"]
+    lines.append(f"{'  when due':<26}{'n':>7}{'p50':>9}{'p95':>9}{'p99':>9}   {'p50':>7}{'p95':>9}")
     for window, row in analysis.latency.items():
         due, sent = row["ttft_from_due"], row["ttft_from_sent"]
-        figures = "".join(f"{_number(due[k]):>9}" for k in ("p50_s", "p95_s", "p99_s"))
-        others = f"{_number(sent['p50_s']):>7}{_number(sent['p95_s']):>9}"
-        lines.append(f"  {window:<24}{due['n']:>7}{figures}   {others}")
-    counts = analysis.latency["all"]["outcomes"]
-    failed = {k: v for k, v in counts.items() if k != "ok"}
-    told = ", ".join(f"{v} {k}" for k, v in failed.items()) or "none failed"
-    lines.append(f"  {sum(counts.values())} requests; {told}")
+        told = "".join(f"{figures(due[k]):>9}" for k in ("p50_s", "p95_s", "p99_s"))
+        others = f"{figures(sent['p50_s']):>7}{figures(sent['p95_s']):>9}"
+        lines.append(f"  {window:<24}{due['n']:>7}{told}   {others}")
+    attempted, good, not_sent = attempts(analysis)
+    unsent = f", {not_sent} more never sent" if not_sent else ""
+    lines.append(f"  {attempted} requests, {attempted - good or 'none'} failed{unsent}")
     return lines
 
 
-def _number(value: Any) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.3f}" if value < 10 else f"{value:.1f}"
+def _over(title: str, width: int) -> str:
+    """Return a title that spans the columns under it."""
+    return f" {title} ".center(width - 3, "─").rjust(width)
 
 
 def _fidelity(analysis: RunAnalysis) -> list[str]:
@@ -155,6 +186,8 @@ def _pair_table(pair: Pair) -> list[str]:
     def row(name: str, left: str, right: str) -> None:
         lines.append(f"  {name:<26}{left:>22}{right:>22}")
 
+    row("replay fidelity", arm_verdict(pair.runs_before), arm_verdict(pair.runs_after))
+    row("failed requests", arm_failures(pair.runs_before), arm_failures(pair.runs_after))
     row("time to capacity", seconds_text(pair.capacity_before_us), seconds_text(pair.capacity_after_us))
     row("start-up", seconds_text(pair.startup_before_us), seconds_text(pair.startup_after_us))
     if pair.pull is not None:
@@ -171,19 +204,16 @@ def _pair_table(pair: Pair) -> list[str]:
         lines += ["", f"  {'where the change comes from':<48}{'s':>22}"]
         s = pair.split
         for name, us in (
-            ("pull beyond the download, gone (structural)", s.structural),
-            ("download faster without a pull beside it (relief)", s.relief),
-            ("everything else (rest)", s.rest),
+            (BEYOND_DOWNLOAD, s.structural),
+            (FASTER_ALONE, s.relief),
+            (EVERYTHING_ELSE, s.rest),
             ("sum", pair.delta_us),
         ):
             lines.append(f"  {name:<50}{us / US_PER_S:>20.1f}")
+        for name, words in SPLIT_WORDS.items():
+            lines += _wrapped(f"{name}: {words}", first="  ", rest="    ")
     if pair.sensitivity is not None:
-        e, r = pair.sensitivity.elimination, pair.sensitivity.relief
-        text = (
-            f"In either order (Shapley): elimination {e[0] / US_PER_S:.1f} … {e[1] / US_PER_S:.1f} s, relief "
-            f"{r[0] / US_PER_S:.1f} … {r[1] / US_PER_S:.1f} s, as the pull's length alone is not observed."
-        )
-        lines += _wrapped(text, first="  ", rest="  ")
+        lines += _wrapped(order_words(pair.sensitivity), first="  ", rest="    ")
     return lines
 
 

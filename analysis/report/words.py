@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from collections.abc import Sequence
+from typing import Any, Final
 
-from analysis.analyse import RunAnalysis
+from analysis.analyse import RunAnalysis, described_units
 from analysis.compare import Comparison, Pair
+from analysis.counterfactual import ShapleyRange
 from analysis.records import PhaseRow, ScaleOutResult
 from traces.units import US_PER_S, format_duration
 
@@ -23,6 +26,23 @@ NOT_THE_LINE: Final = (
     "writing to disk, unpacking, or the download software's own limits."
 )
 EMULATED: Final = "EMULATED: these figures come from an emulated endpoint, not from a cloud"
+
+MARGINAL_UNIT: Final = "the one that completed the needed capacity"
+CRITICAL: Final = "what capacity waited for; the phases sum to the total"
+PART_WORDS: Final = {
+    "emission": "until the first metric period that shows the rise has closed",
+    "evaluation": "until the alarm fires",
+    "decision": "until the scaler asks for more units",
+}
+"""What the parts of detection are; the rest of the phases say so by their names."""
+
+BEYOND_DOWNLOAD: Final = "pull beyond the download"
+FASTER_ALONE: Final = "download faster alone"
+EVERYTHING_ELSE: Final = "everything else"
+SPLIT_WORDS: Final = {
+    BEYOND_DOWNLOAD: "pull time that the download did not cover",
+    FASTER_ALONE: "what the download gains without a pull beside it",
+}
 
 _PHASE_WORDS: Final = {
     "detection": "noticing the load",
@@ -56,10 +76,95 @@ def headline(found: ScaleOutResult) -> str:
 def run_headline(analysis: RunAnalysis) -> str:
     """Return the sentence that sums up a run."""
     if not analysis.scale_outs:
-        return "No scale-out was seen in this run, so there is no time to capacity to attribute."
+        return f"No scale-out was seen, so there is no time to capacity to attribute. {units_words(analysis)}"
     first = headline(analysis.scale_outs[0])
     more = len(analysis.scale_outs) - 1
     return first if not more else f"{first} {more} more scale-out(s) followed."
+
+
+def units_words(analysis: RunAnalysis) -> str:
+    """Return how many units served a run without a scale-out, as far as that was seen."""
+    if not analysis.capacity:
+        return "How many units the endpoint had was not seen."
+    first = analysis.capacity[0].units
+    told = f"The endpoint had {first} unit{'' if first == 1 else 's'}"
+    if len(analysis.capacity) > 1:
+        return f"{told} at the start and {analysis.capacity[-1].units} at the end."
+    if described_units(analysis.snapshots, "describe-endpoint-last") == first:
+        return f"{told} from the start and never changed."
+    return f"{told} at the start; no change was seen."
+
+
+def attempts(analysis: RunAnalysis) -> tuple[int, int, int]:
+    """Return how many requests were attempted, how many of these succeeded, and how many were never sent."""
+    counts = analysis.latency["all"]["outcomes"]
+    not_sent = counts.get("not_sent", 0)
+    return sum(counts.values()) - not_sent, counts.get("ok", 0), not_sent
+
+
+def failed_words(analysis: RunAnalysis) -> str | None:
+    """Return one sentence on the requests that failed and why; None when none did."""
+    attempted, good, _ = attempts(analysis)
+    failed = attempted - good
+    if not failed:
+        return None
+    rest = f"latencies are of the {good} that succeeded" if good else "there are no latencies"
+    return f"{failed} of {attempted} requests failed ({_causes(analysis.errors, failed)}); {rest}"
+
+
+def _causes(errors: Sequence[dict[str, Any]], failed: int) -> str:
+    counts: dict[str, int] = {}
+    for row in errors:
+        if row["outcome"] != "not_sent":
+            counts[error_words(row)] = counts.get(error_words(row), 0) + row["n"]
+    if len(counts) == 1 and failed in counts.values():
+        return next(iter(counts))
+    shown = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:3])
+    others = failed - sum(shown.values())
+    return ", ".join([f"{name}: {n}" for name, n in shown.items()] + ([f"others: {others}"] if others else []))
+
+
+def error_words(row: dict[str, Any]) -> str:
+    """Return a row of `latency.errors` in words, by names of classes alone.
+
+    >>> row = {"outcome": "http_error", "http_status": 424, "error_kind": "http_424", "error_class": "ModelError"}
+    >>> error_words(row), error_words(row | {"http_status": None, "error_kind": "refused", "error_class": None})
+    ('HTTP 424 ModelError', 'refused')
+    """
+    status, kind = row["http_status"], row["error_kind"] or row["outcome"]
+    status = None if status == 200 else status
+    parts = [f"HTTP {status}" if status else None, None if kind == f"http_{status}" else kind.replace("_", " ")]
+    return " ".join(part for part in [*parts, row["error_class"]] if part)
+
+
+def arm_verdict(runs: Sequence[RunAnalysis]) -> str:
+    """Return the worst verdict of an arm's runs; a run that was not judged counts as worse than VALID."""
+    order = ("INVALID", "DEGRADED", "unknown", "VALID")
+    return min((run.fidelity["verdict"] or "unknown" for run in runs), key=order.index)
+
+
+def arm_failures(runs: Sequence[RunAnalysis]) -> str:
+    """Return how many of an arm's attempted requests failed."""
+    counted = [attempts(run) for run in runs]
+    total = sum(attempted for attempted, _, _ in counted)
+    return f"{total - sum(good for _, good, _ in counted)} of {total}"
+
+
+def figures(value: float | None) -> str:
+    """Return a value with three significant digits, never in powers of ten; unknown is a dash.
+
+    >>> figures(59.301), figures(0.27812), figures(1234.5), figures(0), figures(None)
+    ('59.3', '0.278', '1234', '0', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"
+
+
+def window_of(found: ScaleOutResult) -> str | None:
+    """Return the joint phase inside which a download lies whose place is not observed."""
+    tops = (row for row in found.phases if row.parent is None and row.start_us is not None)
+    return next((row.phase for row in tops if "pull" in row.phase.split("+")), None)
 
 
 def words_for(phase: str) -> str:
@@ -97,8 +202,20 @@ def pair_headline(pair: Pair) -> str:
         return text
     s = pair.split
     return (
-        f"{text} Of that, {format_duration(s.structural)} are waiting for the pull beyond the download, "
-        f"{format_duration(s.relief)} a download that runs faster alone, {format_duration(s.rest)} the rest."
+        f"{text} Of that: {BEYOND_DOWNLOAD} {format_duration(s.structural)}, "
+        f"{FASTER_ALONE} {format_duration(s.relief)}, {EVERYTHING_ELSE} {format_duration(s.rest)}."
+    )
+
+
+def order_words(found: ShapleyRange) -> str:
+    """Return how far the split depends on which of the two effects is taken away first."""
+
+    def ends(pair: tuple[float, float]) -> str:
+        return f"{pair[0] / US_PER_S:.1f} … {pair[1] / US_PER_S:.1f} s"
+
+    return (
+        f"Averaged over the order of the two (Shapley; a pull alone, not observed, may take {ends(found.pull_alone)}): "
+        f"{BEYOND_DOWNLOAD} {ends(found.elimination)}, {FASTER_ALONE} {ends(found.relief)}."
     )
 
 

@@ -169,3 +169,12 @@ def test_empty_run_still_has_a_summary_and_a_report(tmp_path):
     result = run_command("report", tmp_path / "run")
     assert result.exit_code == 0, result.output
     assert "no scaling event is recorded" in run_text(analyse_run(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", ["analyse", "report", "compare"])
+def test_help_shows_no_escape_and_analyse_names_the_next_step(name, pair):
+    shown = run_command(name, "--help").output
+    assert "\\b" not in shown
+    assert f"\n  ramptrace {name} runs/" in shown
+    if name == "analyse":
+        assert f"next: ramptrace report {pair[0]}" in run_command(name, pair[0]).output
