@@ -171,8 +171,8 @@ def _demo_arm(run: Path, condition: str, cache_flag: str, time_scale: float, env
         assert emulator.stdout is not None
         line = emulator.stdout.readline()
         if not line:
-            code = emulator.wait()
-            _fail(f"the emulator did not start (exit code {code}); see the lines above", code if code > 0 else 1)
+            ended = emulator.wait()
+            _fail(f"the emulator did not start (exit code {ended}); see the lines above", ended if ended > 0 else 1)
         scenario = run / "scenario.toml"
         url = json.loads(line)["url"]
         scenario.write_text(_DEMO_SCENARIO.format(condition=condition, url=url, endpoint=_DEMO_ENDPOINT))

@@ -118,7 +118,8 @@ def find_onset(due_us: pl.Series, begin_us: int | None, end_us: int, latest_us: 
     """Return the onset of the demand behind a decision at `end_us`.
 
     `begin_us` None: from the start of the load; then a load that never evidently rises was high from its first request
-    on: that request is the onset, and the interval reaches as far as the arrivals leave open. `begin_us` given (an earlier decision): None when demand did not rise since.
+    on: that request is the onset, and the interval reaches as far as the arrivals leave open. `begin_us` given (an
+    earlier decision): None when demand did not rise since.
     """
     first: int | None = due_us.min()  # type: ignore[assignment]
     if first is None or first >= end_us:
@@ -146,7 +147,7 @@ def _latest_unnoticed_us(due_us: pl.Series, begin_us: int, end_us: int, latest_u
     alone would make the ratio smaller. From the start on, t is open as long as that costs no more than
     `LIKELIHOOD_DROP` against one rate throughout: in dense traffic a short while, in sparse traffic up to the breach.
     """
-    times = due_us.filter((due_us >= begin_us) & (due_us < end_us)).sort().to_list()
+    times: list[int] = due_us.filter((due_us >= begin_us) & (due_us < end_us)).sort().to_list()
     cap = end_us if latest_us is None else min(latest_us, end_us)
     count, whole = len(times), end_us - begin_us
     for before, at in enumerate(times):
