@@ -117,8 +117,9 @@ def _rise(due_us: pl.Series, begin_us: int, end_us: int, latest_us: int | None =
 def find_onset(due_us: pl.Series, begin_us: int | None, end_us: int, latest_us: int | None) -> Onset | None:
     """Return the onset of the demand behind a decision at `end_us`.
 
-    `begin_us` None: from the start of the load; then a load that never rises was high from its first request on, and
-    that request is the onset. `begin_us` given (an earlier decision): None when demand did not rise since.
+    `begin_us` None: from the start of the load; then a load that never evidently rises was high from its first request
+    on: that request is the onset, and the interval reaches as far as the arrivals leave open. `begin_us` given (an
+    earlier decision): None when demand did not rise since.
     """
     first: int | None = due_us.min()  # type: ignore[assignment]
     if first is None or first >= end_us:
@@ -131,7 +132,37 @@ def find_onset(due_us: pl.Series, begin_us: int | None, end_us: int, latest_us: 
     if rise is not None or begin_us is not None:
         return None if rise is None else rise[1]
     rate = int(((due_us >= first) & (due_us < end_us)).sum()) / (end_us - first) * US_PER_S
-    return Onset(lo_us=first, at_us=first, hi_us=first, rate_before=0.0, rate_after=rate, how="load-start")
+    hi = _latest_unnoticed_us(due_us, first, end_us, latest_us)
+    return Onset(lo_us=first, at_us=first, hi_us=hi, rate_before=0.0, rate_after=rate, how="load-start")
+
+
+MATERIAL_RISE: Final = 1.5
+"""Smallest ratio of rates that counts as a rise of demand, where none is evident."""
+
+
+def _latest_unnoticed_us(due_us: pl.Series, begin_us: int, end_us: int, latest_us: int | None) -> int:
+    """Return how long after `begin_us` a rise by `MATERIAL_RISE` may have come and not be evident.
+
+    With rates λ and at least ρλ before and after t, the likelihood's maximum has λ = n / (T₀ + ρ T₁) where the counts
+    alone would make the ratio smaller. From the start on, t is open as long as that costs no more than
+    `LIKELIHOOD_DROP` against one rate throughout: in dense traffic a short while, in sparse traffic up to the breach.
+    """
+    times: list[int] = due_us.filter((due_us >= begin_us) & (due_us < end_us)).sort().to_list()
+    cap = end_us if latest_us is None else min(latest_us, end_us)
+    count, whole = len(times), end_us - begin_us
+    for before, at in enumerate(times):
+        left, right, after = at - begin_us, end_us - at, count - before
+        if left <= 0:
+            continue
+        if at >= cap:
+            break
+        cost = 0.0
+        if after * left < MATERIAL_RISE * before * right:
+            stretched = left + MATERIAL_RISE * right
+            cost = count * math.log(stretched / whole) - after * math.log(MATERIAL_RISE)
+        if cost > LIKELIHOOD_DROP:
+            return at
+    return cap
 
 
 def _fall(due_us: pl.Series, begin_us: int, end_us: int) -> tuple[float, int] | None:

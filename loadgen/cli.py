@@ -88,7 +88,10 @@ def _run_headless(scenario: Scenario, run_path: Path | None) -> ReplayHost:
     environment = Environment(user_classes=[ReplayUser])
     runner = environment.create_local_runner()
     host = ReplayHost(environment, lambda record: ReplaySession(scenario, run_path=run_path, on_request=record))
-    handlers = [gevent.signal_handler(number, host.stop) for number in (signal.SIGINT, signal.SIGTERM)]
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)  # a closed terminal ends the run in good order; under nohup it goes on
+    handlers = [gevent.signal_handler(number, host.stop) for number in numbers]
     progress = gevent.spawn(_show_progress, host) if sys.stderr.isatty() else None
     try:
         runner.start(1, spawn_rate=1)

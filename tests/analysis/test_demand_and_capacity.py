@@ -52,6 +52,22 @@ def test_falling_load_is_no_onset():
     assert change_point(arrivals(1, 20, 2, 100, 200), 0, 200 * S) is None
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_rise_too_small_to_be_evident_is_within_the_interval(seed):
+    """In sparse traffic chance can hide a step; the start of the load is then a guess, and its interval says so."""
+    due = arrivals(seed, 0.2, 0.45, 60, 110)
+    onset = find_onset(due, None, 110 * S, 85 * S)
+    if onset.how == "load-start":
+        assert onset.lo_us <= 60 * S <= onset.hi_us <= 85 * S
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_dense_load_that_is_high_from_the_start_has_a_short_interval(seed):
+    onset = find_onset(arrivals(seed, 8, 8, 0, 120), None, 120 * S, 100 * S)
+    assert onset.how == "load-start"
+    assert onset.hi_us - onset.lo_us < 30 * S
+
+
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("begin_s", [None, 50])
 def test_a_burst_before_a_lull_does_not_hide_the_rise_after_it(seed, begin_s):

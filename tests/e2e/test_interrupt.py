@@ -130,10 +130,11 @@ def test_kill_9_loses_at_most_a_flush_interval_and_is_said(url: str, tmp_path: P
     assert all(finding["text"].split()[0] in text for finding in entry["findings"])
 
 
-def test_interrupting_a_replay_keeps_the_data_and_accounts_for_every_row(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
+def test_interrupting_a_replay_keeps_the_data_and_accounts_for_every_row(url: str, tmp_path: Path, name: str) -> None:
     replay = _start_replay(url, tmp_path)
     _wait_for_rows(tmp_path, replay)
-    replay.send_signal(signal.SIGINT)
+    replay.send_signal(getattr(signal, name))
     _, errors = replay.communicate(timeout=60)
     assert replay.returncode == 130
     assert "Traceback" not in errors
