@@ -65,9 +65,10 @@ class Dispatcher:
         self.left: list[Prepared] = []
         self.started = 0
         self.stop_reason: str | None = None
+        self._failure: Exception | None = None
 
     def run(self) -> None:
-        """Walk the plan to its end, or until `stop`."""
+        """Walk the plan to its end, or until `stop`. Raises what preparing a request raised."""
         self._lookahead.filled = self._timer.nudge
         self._lookahead.start()
         warmer = gevent.spawn(self._warm)
@@ -86,6 +87,8 @@ class Dispatcher:
             self._timer.close()
             if self._waiting is not None:
                 self.left += self._waiting.close()
+        if self._failure is not None:
+            raise self._failure
 
     def stop(self, reason: str) -> None:
         """Send no more requests; those in flight go on. The first reason holds."""
@@ -119,7 +122,7 @@ class Dispatcher:
                 # May end early, by a fraction or because something came in.
                 self._timer.wait(left_us if arrival is not None else min(left_us, _CHECK_US))
             elif first is turn:
-                return self._fresh(self._waiting.take())  # type: ignore[union-attr] # it had a turn
+                return self._waiting.take()  # type: ignore[union-attr] # it had a turn
             else:
                 item = self._lookahead.take()
                 ready = item if self._waiting is None else self._waiting.arrive(item)
@@ -136,14 +139,25 @@ class Dispatcher:
             self.stop(PREDECESSOR_UNFINISHED)
         return bool(self._stopped.is_set())
 
-    def _fresh(self, item: Prepared) -> Prepared:
-        """Return the turn as it can be sent. Preparing it again takes a moment, which counts as lag."""
-        stale = not item.wire or self._elapsed_us() - item.prepared_us > _FRESH_US
-        return self._lookahead.again(item) if stale else item
+    def _fresh(self, item: Prepared) -> Prepared | None:
+        """Return a request as it can be sent, `None` when it cannot be. Preparing it again counts as lag."""
+        if item.wire and self._elapsed_us() - item.prepared_us <= _FRESH_US:
+            return item
+        try:
+            return self._lookahead.again(item)
+        except CancelledError:
+            self.left.append(item)
+        except Exception as error:
+            self.left.append(item)
+            self._failure = self._failure or error
+            self.stop("internal_error")
+        return None
 
     def _send_and_free(self, item: Prepared) -> None:
         try:
-            self._send(item)
+            fresh = self._fresh(item)
+            if fresh is not None:
+                self._send(fresh)
         finally:
             if self._slots is not None:
                 self._slots.release()
