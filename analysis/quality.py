@@ -121,9 +121,13 @@ def _silence(inputs: RunInputs) -> list[Finding]:
 def _load_end_us(inputs: RunInputs) -> int | None:
     """Return when the load ended, or was to end in a run that was killed.
 
-    It ends with the last arrival, not the last answer: a backlog may drain long after the collector was to stop.
+    It ends with the last arrival, not the last answer: a backlog may drain long after the collector was to stop. What
+    an interrupted run no longer sent was no load.
     """
-    last: int | None = inputs.requests["due"].dt.epoch("us").max()  # type: ignore[assignment]
+    due = inputs.requests["due"].dt.epoch("us")
+    if inputs.manifest.state == "interrupted":
+        due = due.filter(inputs.requests["sent"].is_not_null())
+    last: int | None = due.max()  # type: ignore[assignment]
     if inputs.manifest.state != "running" or inputs.load_start_us is None or inputs.trace.is_empty():
         return last
     planned: int = inputs.trace["arrival_us"].max()  # type: ignore[assignment]

@@ -68,7 +68,8 @@ class Companion:
         if self.state["state"] == "died":
             return
         if killed:
-            detail = "killed: it was still running when its time was over"
+            late = "killed: it was still running when its time was over"
+            detail = "killed: the replay was told twice to stop, its tail was not seen" if cut_short.is_set() else late
             self.state |= {"state": "died", "exit_code": code, "detail": detail}
         else:
             self.state |= {"state": "finished" if code == 0 else "died", "exit_code": code}

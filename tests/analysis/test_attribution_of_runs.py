@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import msgspec
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from run_builder import EPOCH, Case, S, Unit, after_case, build
 
-from analysis.analyse import analyse_run
+from analysis.analyse import analyse, analyse_run
 from analysis.entry import run_entry
+from analysis.inputs import open_run
+from traces.clock import to_datetime
 from traces.errors import BadInputError
 from traces.run import RunDir
 
@@ -411,3 +414,16 @@ def test_a_snapshot_of_another_shape_is_no_obstacle(tmp_path):
         (run / "snapshots" / f"{name}.json").write_text('{"ProductionVariants": [3], "PrimaryContainer": 4}')
     found = analyse_run(run)
     assert found.scale_outs[0].time_to_capacity_us is not None
+
+
+def test_an_interrupted_load_ends_with_what_was_sent_not_with_what_was_planned(tmp_path):
+    inputs = open_run(build(tmp_path / "r", Case(), state="interrupted"))
+    stopped = to_datetime(EPOCH + 200 * S)
+    sent = pl.when(pl.col("due") <= stopped).then("sent")
+    inputs = msgspec.structs.replace(
+        inputs,
+        requests=inputs.requests.with_columns(sent=sent),
+        samples=inputs.samples.filter((pl.col("metric") != "heartbeat") | (pl.col("received") <= stopped)),
+    )
+    assert not inputs.samples.filter(pl.col("metric") == "heartbeat").is_empty()
+    assert "collector-silent" not in codes(analyse(inputs))
