@@ -56,7 +56,8 @@ def _unfinished(inputs: RunInputs) -> list[Finding]:
         )
         found.append(_finding("unfinished", "error", text))
     elif state == "interrupted":
-        text = f"the run was interrupted: {sent} requests were sent, {not_sent} were not"
+        text = "the run was interrupted"
+        text += f": {sent} requests were sent, {not_sent} were not" if sent + not_sent else " before any request"
         found.append(_finding("interrupted", "warning", text))
     if lost and not inputs.requests.is_empty():
         text = f"{lost} of {len(inputs.trace)} trace rows have no request row: in flight when it ended, or never sent"

@@ -56,30 +56,39 @@ def demand_chart(analysis: RunAnalysis) -> Spec | None:
             .mark_line(color=palette.CAPACITY, interpolate="step-after", strokeWidth=2.4)
             .encode(x=x_axis("t", time), y="y:Q", tooltip=["units:Q", "t:Q"])
         )
-    layers += _marks(analysis, zero, time, rows[-1]["t"] - rows[0]["t"])
+    layers += _marks(analysis, zero, time, (rows[0]["t"], rows[-1]["t"]))
     return specification(alt.layer(*layers), height=240)
 
 
-def _marks(analysis: RunAnalysis, zero: int, time: str, length: float) -> list[alt.Chart]:
+def _marks(analysis: RunAnalysis, zero: int, time: str, ends: tuple[float, float]) -> list[alt.Chart]:
     """Return a rule and a label per event of the scale-outs; events that would lie on each other share one."""
     rows: list[dict[str, Any]] = []
+    length = ends[1] - ends[0]
     for at_us, name in sorted(event for found in analysis.scale_outs for event in _events(found)):
         t = (at_us - zero) / US_PER_S
         if rows and t - rows[-1]["t"] < _MERGED_SHARE * length:
             rows[-1]["what"] += f" · {name}"
         else:
-            rows.append({"t": t, "what": name, "late": bool(rows) and t > rows[0]["t"] + 0.6 * length})
+            rows.append({"t": t, "what": name})
     if not rows:
         return []
     for i, row in enumerate(rows):
         row["y"] = -36 + 13 * (i % 3)
     base = alt.Chart(data(rows)).encode(x=x_axis("t", time))
     layers = [base.mark_rule(color=GREY, strokeDash=[3, 3]).encode(tooltip=["what:N", "t:Q"])]
-    label = base.encode(text="what:N", y=alt.Y("y:Q", scale=None, axis=None))
     # Towards the end there is no room to the right.
-    layers.append(label.transform_filter("!datum.late").mark_text(align="left", dx=4, fontSize=11))
-    layers.append(label.transform_filter("datum.late").mark_text(align="right", dx=-4, fontSize=11))
+    middle = ends[0] + 0.6 * length
+    early, late = [row for row in rows if row["t"] <= middle], [row for row in rows if row["t"] > middle]
+    if early:
+        layers.append(_labels(early, time).mark_text(align="left", dx=4, fontSize=11))
+    if late:
+        layers.append(_labels(late, time).mark_text(align="right", dx=-4, fontSize=11))
     return layers
+
+
+def _labels(rows: list[dict[str, Any]], time: str) -> alt.Chart:
+    y = alt.Y("y:Q", scale=None, axis=None)
+    return alt.Chart(data(rows)).encode(x=x_axis("t", time), text="what:N", y=y)
 
 
 def _events(found: ScaleOutResult) -> list[tuple[int, str]]:
@@ -186,35 +195,24 @@ def latency_chart(analysis: RunAnalysis, quantile: str) -> Spec | None:
     rows = _stretches(analysis, quantile, zero)
     if not rows:
         return None
-    colour = alt.Color(
-        "measured:N",
-        legend=None,
-        scale=alt.Scale(domain=["from due", "from sent"], range=[palette.FROM_DUE, palette.FROM_SENT]),
-    )
     y = alt.Y(
         "s:Q",
         title=f"{quantile}, s (log)",
         scale=alt.Scale(type="log", nice=True),
         axis=alt.Axis(values=[0.001, 0.01, 0.1, 1, 10, 100, 1000], format="~g"),
     )
-    due = alt.value(0.45)
-    base = alt.Chart(data(rows)).encode(
-        x=x_axis("t", time),
-        y=y,
-        color=colour,
-        opacity=alt.condition("datum.measured == 'from due'", due, alt.value(1)),
-        detail="stretch:N",
-        tooltip=["measured:N", "t:Q", "s:Q"],
-    )
-    line = base.mark_line(strokeCap="round").encode(
-        size=alt.condition("datum.measured == 'from due'", alt.value(6), alt.value(1.6))
-    )
-    dot = (
-        base.transform_filter("datum.alone")
-        .mark_circle()
-        .encode(size=alt.condition("datum.measured == 'from due'", alt.value(45), alt.value(9)))
-    )
-    return specification(alt.layer(line, dot), height=150)
+    layers: list[Any] = []
+    for label, colour, opacity, width in (
+        ("from due", palette.FROM_DUE, 0.5, 7),
+        ("from sent", palette.FROM_SENT, 1, 2),
+    ):
+        ours = [row for row in rows if row["measured"] == label]
+        alone = [row for row in ours if row["alone"]]
+        line = alt.Chart(data(ours)).mark_line(color=colour, opacity=opacity, strokeWidth=width)
+        dots = alt.Chart(data(alone)).mark_circle(color=colour, opacity=opacity, size=6 * width)
+        place = {"x": x_axis("t", time), "y": y, "detail": "stretch:N", "tooltip": ["measured:N", "t:Q", "s:Q"]}
+        layers += [line.encode(**place)] + ([dots.encode(**place)] if alone else [])
+    return specification(alt.layer(*layers), height=150)
 
 
 def _stretches(analysis: RunAnalysis, quantile: str, zero: int) -> list[dict[str, Any]]:

@@ -114,7 +114,7 @@ def run_section(analysis: RunAnalysis, charts: Charts, number: int, *, alone: bo
     if not alone:
         parts.append(element("p", run_headline(analysis)))
     parts += _figure(
-        "Demand against ready capacity",
+        "Offered load" if analysis.unit_rate is None else "Demand against ready capacity",
         draw.demand_chart(analysis),
         charts,
         f"run{number}-demand",
@@ -189,7 +189,7 @@ def _scale_out(found: ScaleOutResult, charts: Charts, key: str) -> list[Any]:
     for row in found.phases:
         if row.parent is None:
             rows.append(_phase_cells(row, window))
-            rows += [_phase_cells(part, None) for part in found.phases if part.parent == row.phase]
+            rows += [_phase_cells(part, row.phase) for part in found.phases if part.parent == row.phase]
     if rows:
         total = found.time_to_capacity_us if found.time_to_capacity_us is not None else found.startup_us
         rows.append(
@@ -204,7 +204,7 @@ def _scale_out(found: ScaleOutResult, charts: Charts, key: str) -> list[Any]:
 def _terms(found: ScaleOutResult) -> list[Markup]:
     """Return a line per term of the table that its name does not explain."""
     names = [row.phase for row in found.phases if row.parent == "detection" and row.phase in PART_WORDS]
-    unit = element("code", found.marginal_unit or "unknown")
+    unit = element("code", found.marginal_unit or "unknown", class_="id")
     return [
         element("p", "Shown is the path of the marginal unit ", unit, f": {MARGINAL_UNIT}."),
         element("p", f"critical: {CRITICAL}."),
@@ -218,7 +218,7 @@ def _units(found: ScaleOutResult) -> list[Any]:
         return []
     rows = []
     for unit in found.units:
-        name = element("code", unit.unit_id or "unnamed")
+        name = element("code", unit.unit_id or "unnamed", class_="id")
         mark = " ← marginal" if unit.unit_id == found.marginal_unit else ""
         lengths = (unit.window, unit.download, unit.startup)
         cells = ("–" if x is None else f"{seconds_text(x.at_us)} [{span_text(x.lo_us, x.hi_us)}]" for x in lengths)
@@ -250,8 +250,8 @@ def _latency(analysis: RunAnalysis, charts: Charts, key: str) -> list[Any]:
         _key(palette.FROM_DUE, "from due: what a user felt, waiting included"),
         _key(palette.FROM_SENT, "from sent: what the endpoint did"),
     )
-    parts = _figure("Time to first token", draw.latency_chart(analysis, "p50"), charts, f"{key}-p50", keys)
-    parts += _figure(None, draw.latency_chart(analysis, "p95"), charts, f"{key}-p95")
+    parts = _figure("Time to first token", draw.latency_chart(analysis, "p50"), charts, key, keys)
+    parts += _figure(None, draw.latency_chart(analysis, "p95"), charts, f"{key}_p95")
     groups = {}
     for window, row in analysis.latency.items():
         shown = {name: row[name] for name in MEASURES if row[name]["n"]}

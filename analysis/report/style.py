@@ -21,7 +21,7 @@ section{border-top:1px solid var(--line);margin-top:26px}
 .chart svg{max-width:100%}.chart svg text{fill:var(--ink)!important}
 .scroll{overflow-x:auto}table{border-collapse:collapse;margin:8px 0;font-size:14px}
 th,td{text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid var(--line);vertical-align:top}th{color:var(--soft);font-weight:600}
-tbody td{white-space:nowrap}td code{overflow-wrap:normal}tbody th[rowspan]{color:var(--ink)}
+tbody td{white-space:nowrap}code.id{white-space:nowrap}tbody th[rowspan]{color:var(--ink)}
 .free td{white-space:normal}.free td code{overflow-wrap:anywhere}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .swatch{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:7px}.part{padding-left:20px}
@@ -30,11 +30,11 @@ ul{padding-left:20px;margin:6px 0}li.warning{color:var(--warn)}li.error{color:va
 code{font:13px ui-monospace,monospace;overflow-wrap:anywhere}
 #vg-tooltip-element{position:absolute;visibility:hidden;padding:6px 8px;background:var(--card);color:var(--ink);border:1px solid var(--line);border-radius:4px;font-size:12px;z-index:9}
 #vg-tooltip-element.visible{visibility:visible}
-@media(max-width:600px){body{padding:18px 14px 40px}h1{font-size:21px}}
+@media(max-width:600px){tbody td:first-child{white-space:normal}table{font-size:13px}th,td{padding-right:9px}body{padding:18px 14px 40px}h1{font-size:21px}}
 @media print{
 :root{--ink:#1b1f24;--soft:#57606a;--paper:#fff;--card:#f6f8fa;--line:#d0d7de;--warn:#9a5b00;--bad:#b42318;color-scheme:light}
 body{max-width:none;padding:0;font-size:13px}table{font-size:11.5px}th,td{padding-right:10px}
-h1,h2,h3{break-after:avoid}tr,li,.card,.figure,.chart,.whole{break-inside:avoid}.scroll{overflow:visible}
-.chart svg{width:100%;height:auto}
+h1,h2,h3,h2+p{break-after:avoid}tr,li,.card,.figure,.chart,.whole,.scroll{break-inside:avoid}.scroll{overflow:visible}
+.chart svg{height:auto}
 }
 """

@@ -133,7 +133,8 @@ def _phase_line(
         width = max(round((row.end_us - begin) / total * _BAR) - left, 1)
         bar = " " * left + _coloured(("░" if indent else "█") * width, row.phase, colour)
     elif row.duration_us:
-        bar = f"inside {window}" if window else "(place not observed)"
+        around = row.parent or window
+        bar = f"inside {around}" if around else "(place not observed)"
     return above + f"  {name:<21}{row.critical_us / US_PER_S:>10.1f} {own:>19}  {bar}".rstrip()
 
 
@@ -155,7 +156,8 @@ def _latency(analysis: RunAnalysis) -> list[str]:
         lines.append(f"  {window:<24}{due['n']:>7}{told}   {others}")
     attempted, good, not_sent = attempts(analysis)
     unsent = f", {not_sent} more never sent" if not_sent else ""
-    lines.append(f"  {attempted} requests, {attempted - good or 'none'} failed{unsent}")
+    told = f"{attempted} requests, {attempted - good or 'none'} failed" if attempted else "no request is recorded"
+    lines.append(f"  {told}{unsent}")
     return lines
 
 

@@ -178,3 +178,118 @@ def test_help_shows_no_escape_and_analyse_names_the_next_step(name, pair):
     assert f"\n  ramptrace {name} runs/" in shown
     if name == "analyse":
         assert f"next: ramptrace report {pair[0]}" in run_command(name, pair[0]).output
+
+
+def with_failures(path, every=5):
+    """Make every fifth request of a run fail, and leave its last hundred unsent."""
+    shard = next((path / "requests").glob("*.parquet"))
+    frame = pl.read_parquet(shard)
+    types, at = frame.schema, pl.int_range(pl.len())
+    failed, unsent = at % every == 0, at >= pl.len() - 100
+    never = [pl.when(~unsent).then(c).alias(c) for c in ("sent", "headers", "first_token", "done")]
+    told = frame.with_columns(
+        *never,
+        outcome=pl.when(unsent)
+        .then(pl.lit("not_sent"))
+        .when(failed)
+        .then(pl.lit("http_error"))
+        .otherwise(pl.lit("ok")),
+        http_status=pl.when(~unsent).then(pl.when(failed).then(424).otherwise(200)),
+        error_kind=pl.when(unsent).then(pl.lit("interrupted")).when(failed).then(pl.lit("http_424")),
+        error_text=pl.when(failed & (at % 2 == 0))
+        .then(pl.lit("ModelError"))
+        .when(failed)
+        .then(pl.lit("the prompt was")),
+    )
+    told.cast(dict(types)).write_parquet(shard)
+    attempted = len(frame) - 100
+    return attempted, -(-attempted // every)
+
+
+def change_manifest(path, **changes):
+    file = path / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def test_failed_requests_and_verdicts_are_told_everywhere(tmp_path):
+    before, after = build(tmp_path / "b", Case()), build(tmp_path / "a", after_case())
+    attempted, failed = with_failures(before)
+    change_manifest(before, verdict={"status": "DEGRADED", "reasons": ["p99 lag 39.1 ms exceeds 5 ms"]})
+    runs = [analyse_run(before), analyse_run(after)]
+    sentence = f"{failed} of {attempted} requests failed"
+    rest = f"latencies are of the {attempted - failed} that succeeded"
+    for text in (run_text(runs[0]), comparison_text(compare_runs(runs)), Page(page(runs, compare_runs(runs))).text):
+        told = " ".join(text.split())
+        assert sentence in told
+        assert rest in told
+        assert "HTTP 424 ModelError: " in told
+        assert "the prompt was" not in told
+    compared = comparison_text(compare_runs(runs))
+    assert re.search(r"replay fidelity +DEGRADED +VALID\n", compared)
+    assert re.search(rf"failed requests +{failed} of {attempted} +0 of \d+\n", compared)
+    assert "image-cache-off: the replay is DEGRADED: p99 lag 39.1 ms exceeds 5 ms" in compared
+    assert '<span class="badge" title="how well' in page(runs, compare_runs(runs))
+    assert ">DEGRADED</span>" in page(runs, compare_runs(runs))
+    assert '<span class="badge" title="how well' not in page(runs[1:], None)
+
+
+def test_an_interrupted_run_counts_what_was_sent_and_says_one_thing_of_its_collector(tmp_path):
+    path = build(tmp_path / "run", Case())
+    attempted, _ = with_failures(path)
+    change_manifest(path, state="interrupted", collector={"state": "died", "exit_code": 1, "detail": "exit code 1"})
+    for table in ("samples", "observations"):
+        for shard in (path / table).glob("*.parquet"):
+            shard.unlink()
+    texts = [f.text for f in analyse_run(path).findings]
+    assert f"the run was interrupted: {attempted} requests were sent, 100 were not" in texts
+    assert "the collector died (exit code 1); the replay went on" in texts
+    assert not [text for text in texts if "no sign of a collector" in text]
+
+
+@pytest.mark.parametrize(("last", "told"), [(1, "from the start and never changed"), (None, "no change was seen")])
+def test_a_run_without_a_scale_out_says_how_many_units_it_had(tmp_path, last, told):
+    from run_builder import endpoint
+
+    from traces.run import RunDir
+
+    path = build(tmp_path / "run", Case())
+    for shard in (path / "observations").glob("*.parquet"):
+        shard.unlink()
+    if last is not None:
+        RunDir(path).write_snapshot("describe-endpoint-last", endpoint(last))
+    html = page([analyse_run(path)], None)
+    assert told in run_text(analyse_run(path)).replace("\n", " ")
+    assert "The endpoint had 1 unit" in Page(html).text
+    charts = json.dumps(json.loads(Page(html).scripts[0][1]))
+    assert "s from the start of the load" in charts
+    assert "rise of demand" not in charts
+
+
+def test_the_latency_chart_breaks_where_no_request_was_answered(pair):
+    import msgspec
+
+    from analysis.report.charts import latency_chart
+
+    run = analyse_run(pair[0])
+    frame = run.latency_over_time
+    lone = pl.concat([frame.head(20), frame.slice(30, 1), frame.slice(40)])
+    spec = latency_chart(msgspec.structs.replace(run, latency_over_time=lone), "p50")
+    drawn = next(iter(spec["datasets"].values())) if "datasets" in spec else spec["layer"][0]["data"]["values"]
+    stretches = {}
+    for point in drawn:
+        stretches.setdefault(point["stretch"], []).append(point)
+    sizes = [len(points) for points in stretches.values()]
+    assert sizes == [20, 1, len(frame) - 40]
+    assert [point["t"] for point in drawn if point["alone"]] == [stretches[2][0]["t"]]
+
+
+def test_each_thing_is_said_once_and_terms_are_explained(pair):
+    runs = [analyse_run(path) for path in pair]
+    html, text = Page(page(runs[:1], None)).text, run_text(runs[0])
+    for shown in (html, text):
+        assert shown.count("Capacity took") == 1
+        assert "the one that completed the needed capacity" in shown
+        assert "inside provisioning+pull" in shown
+    compared = comparison_text(compare_runs(runs))
+    for word in ("structural", "relief", "elimination"):
+        assert word not in compared
