@@ -96,13 +96,24 @@ class ReplaySection(_Section, frozen=True, kw_only=True):
 class VerdictSection(_Section, frozen=True, kw_only=True):
     """When a run stops being trustworthy: limits on the client's own lag (client time) and on what was not sent.
 
-    The lag of a request is the time between its due instant and its first byte on the wire.
+    The lag of a request is the time between its due instant and its first byte on the wire. A `window` is untrusted
+    when it alone would make a run INVALID by its lag, when the client's loop stood still for longer than that limit,
+    or when requests due in it were not sent; the shares are those of untrusted windows. See docs/fidelity.md.
     """
 
     degraded_lag_p99_ms: float = 5.0
     invalid_lag_p99_ms: float = 50.0
     degraded_not_sent_share: float = 0.0
     invalid_not_sent_share: float = 0.01
+    window: str = "1s"
+    degraded_untrusted_share: float = 0.01
+    invalid_untrusted_share: float = 0.5
+    degraded_cpu_share: float = 0.9
+
+    @property
+    def window_us(self) -> int:
+        """Width of the windows that are trusted or not, in client time."""
+        return parse_duration_us(self.window)
 
 
 class CollectSection(_Section, frozen=True, kw_only=True):
@@ -191,6 +202,7 @@ def _check_values(scenario: Scenario, origin: str) -> None:
         "trace": scenario.trace,
         "target": scenario.target,
         "replay": scenario.replay,
+        "verdict": scenario.verdict,
         "collect": scenario.collect,
     }
     for name, section in sections.items():
@@ -200,7 +212,7 @@ def _check_values(scenario: Scenario, origin: str) -> None:
                     value = getattr(section, attribute)
                 except BadInputError as error:
                     raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')}: {error}") from None
-                if attribute in {"flush_us", "poll_us", "metrics_poll_us"} and value < US_PER_MS:
+                if attribute in {"flush_us", "poll_us", "metrics_poll_us", "window_us"} and name != "trace" and value < US_PER_MS:
                     raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')} must be at least 1ms")
     target = scenario.target
     if target.kind == "sagemaker" and not target.endpoint_name:

@@ -26,7 +26,7 @@ from loadgen.preflight import find_emulator, get_json, reach
 from loadgen.recorder import Recorder, RequestRow, SampleRow
 from loadgen.scenario import Scenario, TargetSection
 from loadgen.sender import Sender, planned_row
-from loadgen.summary import counts, fidelity, latencies_ms
+from loadgen.summary import counts, fidelity, latencies_ms, stalls, without_warm_up
 from loadgen.verdict import verdict
 from traces.clock import ClientClock, EndpointClock
 from traces.errors import EXIT_INTERRUPTED, RamptraceError
@@ -269,8 +269,11 @@ class ReplaySession:
         found = in_thread(
             lambda: fidelity(
                 requests,
+                limits=self.scenario.verdict,
                 t0_us=self._t0_us,
                 time_scale=time_scale,
+                warm_ups_us=manifest.warm_ups_us,
+                stalls=stalls(self.run.scan("samples"), time_scale),
                 hub_latency_p99_us=self._probe.all.quantile_us(0.99),
                 connect_p99_us=connect_us,
                 cpu_share=self._probe.cpu_share,
@@ -285,7 +288,7 @@ class ReplaySession:
             "condition": manifest.condition,
             "verdict": manifest.verdict,
             "requests": in_thread(counts, requests),
-            "latency_ms": in_thread(latencies_ms, requests, time_scale),
+            "latency_ms": in_thread(latencies_ms, without_warm_up(requests, manifest.warm_ups_us), time_scale),
         }
         if self._planned <= _COMPACT_ROWS:
             in_thread(self.run.compact, "requests")
