@@ -43,8 +43,8 @@ def fidelity(manifest: Manifest, requests: pl.DataFrame, never_recorded: int) ->
     """Return `verdict` (VALID, DEGRADED, INVALID or None), `reasons`, and lag figures in client ms.
 
     Lag is sent − due, in client time. The manifest's verdict holds when there is one; for a run that was never closed
-    it is worked out from the rows, and `recomputed` is true. `never_recorded` rows count as not sent. `untrusted` are the
-    windows in which latencies mean nothing.
+    it is worked out from the rows, and `recomputed` is true. `never_recorded` rows count as not sent. `untrusted` are
+    the windows in which latencies mean nothing.
     """
     lag_ms = (requests["sent"] - requests["due"]).dt.total_microseconds().drop_nulls() / manifest.time_scale / US_PER_MS
     not_sent = int((requests["outcome"] == "not_sent").sum()) + never_recorded

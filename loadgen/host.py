@@ -16,7 +16,7 @@ from locust.env import Environment
 
 from loadgen.recorder import RequestRow
 from loadgen.session import ReplaySession
-from traces.errors import EXIT_INTERRUPTED, InvalidRunError, RamptraceError
+from traces.errors import EXIT_INTERRUPTED, GateFailedError, InvalidRunError, RamptraceError
 
 
 class ReplayUser(locust.User):  # type: ignore[misc] # untyped base
@@ -69,6 +69,8 @@ class ReplayHost:
             return self.error.exit_code
         if self.error is not None:
             return 1
+        if self.session is not None and self.session.aborted is not None:
+            return GateFailedError.exit_code
         if self.session is not None and self.session.interrupted:
             return EXIT_INTERRUPTED
         if self.summary is not None and self.summary["verdict"]["status"] == "INVALID":

@@ -7,7 +7,7 @@ values rounded to four significant digits (an error of at most 0.05 %), maxima a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
@@ -38,8 +38,11 @@ def without_warm_up(requests: pl.LazyFrame, warm_ups_us: Sequence[tuple[int, int
     return requests
 
 
-def counts(requests: pl.LazyFrame) -> dict[str, Any]:
-    """Return `{planned, sent, ok, failed: {kind: n}, not_sent: {reason: n}}` of a Request table."""
+def counts(requests: pl.LazyFrame, never_taken: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Return `{planned, sent, ok, failed: {kind: n}, not_sent: {reason: n}}` of a Request table.
+
+    `never_taken` has rows of the plan that have no row in the table, by reason.
+    """
     kind = pl.col("error_kind").fill_null(pl.col("outcome").cast(pl.String))
     grouped = (
         requests.group_by(pl.col("outcome").cast(pl.String), kind.alias("kind"))
@@ -56,6 +59,9 @@ def counts(requests: pl.LazyFrame) -> dict[str, Any]:
         else:
             group = found["not_sent" if row["outcome"] == "not_sent" else "failed"]
             group[row["kind"]] = group.get(row["kind"], 0) + row["rows"]
+    for reason, rows in (never_taken or {}).items():
+        found["planned"] += rows
+        found["not_sent"][reason] = found["not_sent"].get(reason, 0) + rows
     return found
 
 
@@ -79,6 +85,8 @@ def fidelity(
     time_scale: float,
     t0_us: int,
     warm_ups_us: Sequence[tuple[int, int]] = (),
+    never_taken: Mapping[str, int] | None = None,
+    aborted: str | None = None,
     stalls: pl.LazyFrame = NO_STALLS,
     hub_latency_p99_us: int | None = None,
     connect_p99_us: int | None = None,
@@ -87,8 +95,8 @@ def fidelity(
 ) -> Fidelity:
     """Return how well the schedule was held, from a Request table (client clock); warm-up does not count."""
     measured = without_warm_up(requests, warm_ups_us)
-    found = counts(measured)
-    everything = requests.select(pl.len()).collect(engine="streaming").item() if warm_ups_us else found["planned"]
+    found = counts(measured, never_taken)
+    everything = counts(requests, never_taken)["planned"] if warm_ups_us else found["planned"]
     lag = measured.select(((pl.col("sent") - pl.col("due")).dt.total_microseconds() / 1e3).alias("value"))
     longest = lag.select(pl.col("value").max()).collect(engine="streaming").item()
     for begin, end in warm_ups_us:
@@ -106,6 +114,7 @@ def fidelity(
         cpu_share=cpu_share,
         cpu_wait_share=cpu_wait_share,
         warm_up_rows=everything - found["planned"],
+        aborted=aborted,
         time_scale=time_scale,
     )
 

@@ -32,6 +32,7 @@ class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
     cpu_share: float | None = None
     cpu_wait_share: float | None = None
     warm_up_rows: int = 0
+    aborted: str | None = None
     time_scale: float
 
 
@@ -58,6 +59,7 @@ def verdict(fidelity: Fidelity, limits: VerdictSection) -> dict[str, Any]:
         "rows_planned": fidelity.rows_planned,
         "rows_sent": fidelity.rows_sent,
         "warm_up_rows": fidelity.warm_up_rows,
+        "aborted": fidelity.aborted,
         "not_sent": fidelity.not_sent,
         "offered_vs_delivered": fidelity.offered_vs_delivered,
         "untrusted": fidelity.untrusted.intervals,
@@ -133,6 +135,8 @@ def _judge_not_sent(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, st
 
 def _judge_stop(fidelity: Fidelity) -> tuple[str, str] | None:
     count = fidelity.not_sent.get("interrupted", 0) + fidelity.not_sent.get("aborted", 0)
+    if fidelity.aborted is not None:
+        return DEGRADED, f"aborted: {fidelity.aborted}; {count} rows were no longer sent"
     if not count:
         return None
     return DEGRADED, f"stopped before its end: {count} rows were no longer sent; go on with `ramptrace replay --resume`"

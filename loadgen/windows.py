@@ -6,6 +6,7 @@ not get round to a socket), so a window's lag says whether its latencies mean an
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -29,11 +30,11 @@ class Untrusted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_untrusted(requests: pl.LazyFrame, stalls: pl.LazyFrame, *, window_us: int, limit_us: int) -> Untrusted:
-    """Return the windows in which over 1 % of requests went out later than `limit_us`, or any was not sent for want
-    of a slot or time, or the client's loop stood still for longer than that.
+    """Return the windows in which the client was too late for its latencies to mean anything.
 
-    `requests` is a Request table. `stalls` has `begin_us`, `end_us` (client µs) and `stall_us`, the loop's worst
-    latency between the two. Long runs have wider windows, so that there are at most 50,000 of them.
+    That is: over 1 % of requests went out later than `limit_us`, or any was not sent that was to be, or the client's
+    loop stood still for longer than the limit. `requests` is a Request table. `stalls` has `begin_us`, `end_us` (client
+    µs) and `stall_us`, the loop's worst latency between the two. Long runs have wider windows, so that there are at most 50,000 of them.
     """
     due = pl.col("due").dt.epoch("us")
     first, last = requests.select(due.min().alias("first"), due.max().alias("last")).collect().row(0)
@@ -83,7 +84,7 @@ def _still(stalls: pl.LazyFrame, width: int, limit_us: int, first: int, last: in
 def _joined(windows: list[dict[str, int]], width: int) -> list[dict[str, Any]]:
     """Join windows that touch; when there are too many intervals left, also those with the smallest gaps."""
     starts = [window["window"] for window in windows]
-    gaps = sorted((b - a for a, b in zip(starts, starts[1:], strict=False) if b - a > 1), reverse=True)
+    gaps = sorted((b - a for a, b in pairwise(starts) if b - a > 1), reverse=True)
     nearest = gaps[_MOST_INTERVALS - 1] if len(gaps) >= _MOST_INTERVALS else 1
     groups: list[list[dict[str, int]]] = []
     for window in windows:

@@ -242,7 +242,7 @@ class ShardWriter:
         return path
 
 
-def _scan(files: Sequence[Path], table: str) -> pl.LazyFrame:
+def _scan(files: list[Path], table: str) -> pl.LazyFrame:
     schema = pl.Schema(TABLES[table])
     if not files:
         return pl.LazyFrame(schema=schema)

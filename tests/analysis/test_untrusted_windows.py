@@ -1,21 +1,22 @@
-"""What the load generator says of its own windows reaches the reader, in endpoint time; warm-up counts for no latency."""
+"""What the load generator says of its own windows reaches the reader, in endpoint time; warm-up is no latency."""
 
 from __future__ import annotations
 
-import msgspec
+from datetime import datetime
+
 import pytest
 
 from analysis.analyse import analyse_run
 from analysis.report.html import write_report
 from analysis.report.text import run_text
-from tests.analysis.run_builder import Case, build_run
+from tests.analysis.run_builder import Case, build
 from traces.run import RunDir, Stretch
 
 
 @pytest.fixture
 def run(tmp_path):
     path = tmp_path / "run"
-    build_run(path, Case(time_scale=20.0))
+    build(path, Case(time_scale=20.0))
     return RunDir.open(path)
 
 
@@ -27,12 +28,10 @@ def test_untrusted_windows_are_shown_in_endpoint_time(run, tmp_path):
     run.write_manifest(manifest)
     analysis = analyse_run(run.path)
     (found,) = analysis.fidelity["untrusted"]
-    assert found["start"].startswith("20") and found["why"] == window["why"]
-    from datetime import datetime
-
+    assert found["why"] == window["why"]
     length = datetime.fromisoformat(found["end"]) - datetime.fromisoformat(found["start"])
     assert length.total_seconds() == 10.0
-    assert "312 ms late" in run_text(analysis)
+    assert "312 ms late" in " ".join(run_text(analysis).split())
     assert "312 ms late" in write_report([analysis], None, tmp_path / "r.html").read_text()
 
 
@@ -50,4 +49,4 @@ def test_warm_up_is_load_but_no_latency(run):
     assert sum(before.latency["all"]["outcomes"].values()) - excluded == sum(after.latency["all"]["outcomes"].values())
     assert after.load.equals(before.load)
     assert any(f.code == "warm-up" and f.text.startswith(f"{excluded} ") for f in after.findings)
-    assert msgspec.json.decode(msgspec.json.encode(manifest), type=type(manifest)).warm_ups_us == [(manifest.t0_us, end)]
+    assert run.manifest().warm_ups_us == [(manifest.t0_us, end)]

@@ -23,7 +23,7 @@ def requests(lags_ms, spacing_ms=100, not_sent=()):
     data = {name: [None] * len(due) for name in pl.Schema(Request)}
     data |= {"row_id": list(range(len(due))), "shard": [0] * len(due), "due": due, "sent": sent}
     data |= {"outcome": ["not_sent" if i in not_sent else "ok" for i in range(len(due))], "endpoint": ["x"] * len(due)}
-    data["error_kind"] = [not_sent[i] if i in not_sent else None for i in range(len(due))] if not_sent else [None] * len(due)
+    data["error_kind"] = [dict(not_sent).get(i) for i in range(len(due))]
     return pl.LazyFrame(data, schema=pl.Schema(Request))
 
 
