@@ -33,8 +33,10 @@ def find_untrusted(requests: pl.LazyFrame, stalls: pl.LazyFrame, *, window_us: i
     """Return the windows in which the client was too late for its latencies to mean anything.
 
     That is: over 1 % of requests went out later than `limit_us`, or any was not sent that was to be, or the client's
-    loop stood still for longer than the limit. `requests` is a Request table. `stalls` has `begin_us`, `end_us` (client
-    µs) and `stall_us`, the loop's worst latency between the two. Long runs have wider windows, so that there are at most 50,000 of them.
+    loop stood still for longer than the limit.
+
+    `requests` is a Request table. `stalls` has `begin_us`, `end_us` (client µs) and `stall_us`, the loop's worst
+    latency between the two. Long runs have wider windows, so that there are at most 50,000 of them.
     """
     due = pl.col("due").dt.epoch("us")
     first, last = requests.select(due.min().alias("first"), due.max().alias("last")).collect().row(0)
