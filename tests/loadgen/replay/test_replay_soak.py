@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
 
 import polars as pl
+import psutil
 import pytest
 
 from traces.run import RunDir
@@ -201,3 +204,42 @@ def test_a_lost_checkpoint_is_said_and_nothing_is_sent(server, trace, command, t
     assert (code, stderr.count("\n")) == (2, 1)
     assert "checkpoint" in stderr
     assert len(server.posts("ok")) == posts
+
+
+def test_memory_does_not_grow_with_the_number_of_requests(server, trace, command, rows, tmp_path):
+    """The short form of the soak: 4,000 requests in 20 laps. What is kept of each would show, from 8 KB each on."""
+    line = command(trace([i * 5 for i in range(200)]), server.url("ok"), "--loop", "--duration", "20s")
+    process = start(line, tmp_path)
+    sizes = []
+    while process.poll() is None:
+        with contextlib.suppress(psutil.Error):
+            sizes.append((len(server.posts("ok")), psutil.Process(process.pid).memory_info().rss / 1e6))
+        time.sleep(0.5)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert rows()["row_id"].to_list() == list(range(4000))
+    sending = [size for sent, size in sizes if 1000 <= sent < 4000]
+    quarter = max(1, len(sending) // 4)
+    assert statistics.median(sending[-quarter:]) - statistics.median(sending[:quarter]) < 20, sizes
+
+
+def test_connections_that_a_stall_left_over_are_closed(monkeypatch):
+    from loadgen import httpclient
+
+    class Idle:
+        closed = False
+
+        def close(self):
+            self.closed = True
+
+    address = httpclient.Address(host="x", port=1, tls=False, sockaddrs=())
+    client = httpclient.HttpClient(address, context=None, connect_timeout_s=1, now_us=lambda: 0)
+    idle = [Idle() for _ in range(100)]
+    client._idle.extend(idle)
+    monkeypatch.setattr(httpclient, "_SURPLUS_S", -1)
+    client.ensure(10)  # nothing is known of the time before
+    assert not any(sock.closed for sock in idle)
+    client.ensure(10)
+    assert [sock.closed for sock in idle] == [True] * 90 + [False] * 10
+    client.ensure(10)
+    assert sum(sock.closed for sock in idle) == 90
