@@ -59,10 +59,19 @@ def test_a_checkpoint_is_settled_up_to_the_first_row_under_way(tmp_path):
     checkpoint.close()
     again = Checkpoint(tmp_path)
     assert (again.taken, again.settled) == (4, 2)
-    again.settle(3)
+    again.settle({40: 3})
+    assert (again.taken, again.settled) == (4, 3)
+    again.take(40)
+    again.take(50)
+    assert (again.taken, again.settled) == (5, 3), "a row that was held back has its place already"
+    again.recorded([50])
+    assert again.settled == 3
+    again.recorded([40])
+    assert again.settled == 5
+    again.settle({})
     again.close()
     last = Checkpoint(tmp_path)
-    assert (last.taken, last.settled) == (3, 3)
+    assert (last.taken, last.settled) == (5, 5)
     last.close()
 
 
