@@ -11,7 +11,7 @@ import polars as pl
 
 from analysis import capacity as cap
 from analysis.demand import evident_after_us, find_onset, load_per_bin, offered
-from analysis.fidelity import fidelity
+from analysis.fidelity import fidelity, without_warm_up
 from analysis.inputs import RunInputs, open_run, sightings
 from analysis.latency import by_window, errors, over_time
 from analysis.phases import attribute
@@ -71,6 +71,10 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
     if refused:
         text = f"the platform reported insufficient capacity {refused}×: provisioning includes the wait for a machine"
         findings.append(Finding(code="capacity-errors", severity="warning", text=text))
+    measured = without_warm_up(inputs.manifest, inputs.requests)
+    if excluded := len(inputs.requests) - len(measured):
+        text = f"{excluded} requests were warm-up: they count as load, and for no latency"
+        findings.append(Finding(code="warm-up", severity="info", text=text))
     if not scale_outs:
         findings.append(
             Finding(
@@ -84,15 +88,15 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
         platform=seen[0].platform if seen else None,
         scale_outs=tuple(scale_outs),
         findings=tuple(dict.fromkeys(findings)),
-        fidelity=fidelity(inputs.manifest, inputs.requests, never_recorded(inputs)),
-        latency=by_window(inputs.requests, _windows(scale_outs)),
-        errors=errors(inputs.requests),
+        fidelity=fidelity(inputs.manifest, measured, never_recorded(inputs)),
+        latency=by_window(measured, _windows(scale_outs)),
+        errors=errors(measured),
         bin_us=bin_us,
         load=load,
         capacity=tuple(steps),
         unit_rate=rate,
         deficit_requests=deficit,
-        latency_over_time=over_time(inputs.requests, bin_us),
+        latency_over_time=over_time(measured, bin_us),
         request_count=len(inputs.requests),
         capacity_errors=refused,
     )

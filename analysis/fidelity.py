@@ -7,6 +7,7 @@ from typing import Any, Final
 import polars as pl
 
 from analysis.latency import RANK
+from traces.clock import to_datetime
 from traces.run import Manifest
 from traces.units import US_PER_MS
 
@@ -19,11 +20,32 @@ _LIMITS: Final = {
 """Used where the manifest's scenario does not state its own; the scenario's defaults."""
 
 
+def without_warm_up(manifest: Manifest, requests: pl.DataFrame) -> pl.DataFrame:
+    """Return the requests (endpoint time) that were due outside the run's warm-up."""
+    due, clock = pl.col("due").dt.epoch("us"), manifest.clock
+    for begin, end in manifest.warm_ups_us:
+        requests = requests.filter((due < clock.to_endpoint_us(begin)) | (due >= clock.to_endpoint_us(end)))
+    return requests
+
+
+def untrusted(manifest: Manifest) -> list[dict[str, str]]:
+    """Return the windows in which the client itself was late: `start`, `end` (ISO 8601, endpoint time) and `why`."""
+    found = (manifest.verdict or {}).get("untrusted")
+    windows = [w for w in found if isinstance(w, dict)] if isinstance(found, list) else []
+    known = [w for w in windows if isinstance(w.get("start_us"), int) and isinstance(w.get("end_us"), int)]
+
+    def shown(client_us: int) -> str:
+        return to_datetime(manifest.clock.to_endpoint_us(client_us)).isoformat(timespec="milliseconds")
+
+    return [{"start": shown(w["start_us"]), "end": shown(w["end_us"]), "why": str(w.get("why", ""))} for w in known]
+
+
 def fidelity(manifest: Manifest, requests: pl.DataFrame, never_recorded: int) -> dict[str, Any]:
     """Return `verdict` (VALID, DEGRADED, INVALID or None), `reasons`, and lag figures in client ms.
 
     Lag is sent − due, in client time. The manifest's verdict holds when there is one; for a run that was never closed
-    it is worked out from the rows, and `recomputed` is true. `never_recorded` rows count as not sent.
+    it is worked out from the rows, and `recomputed` is true. `never_recorded` rows count as not sent. `untrusted` are
+    the windows in which latencies mean nothing.
     """
     lag_ms = (requests["sent"] - requests["due"]).dt.total_microseconds().drop_nulls() / manifest.time_scale / US_PER_MS
     not_sent = int((requests["outcome"] == "not_sent").sum()) + never_recorded
@@ -34,6 +56,7 @@ def fidelity(manifest: Manifest, requests: pl.DataFrame, never_recorded: int) ->
         "lag_max_ms": _rounded(lag_ms.max()),
         "not_sent": not_sent,
         "requests": total,
+        "untrusted": untrusted(manifest),
     }
     stated = stated_verdict(manifest)
     if stated is not None:

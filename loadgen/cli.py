@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from loadgen.host import ReplayHost
     from loadgen.scenario import Scenario
 
@@ -42,6 +44,21 @@ def __getattr__(name: str) -> Any:
 @click.option("--condition", metavar="TEXT", help="What is varied, for a comparison.")
 @click.option("--collect/--no-collect", default=None, help="Collect scaling events meanwhile, or not.")
 @click.option("--max-in-flight", type=click.IntRange(min=0), help="Cap on requests in flight; 0 is no cap.")
+@click.option("--loop", is_flag=True, default=None, help="Repeat the trace until --duration, or until it is stopped.")
+@click.option("--duration", metavar="TIME", help="Send what arrives before this time, such as 90s or 12h.")
+@click.option("--warm-up", metavar="TIME", help="What is due this early counts for no latency and no verdict.")
+@click.option("--max-requests", type=click.IntRange(min=1), help="Refuse a plan with more requests.")
+@click.option("--max-rate", type=float, metavar="N", help="Refuse a plan with more requests in any second.")
+@click.option("--max-cost", type=float, metavar="N", help="Refuse a plan that costs more, at the scenario's [prices].")
+@click.option(
+    "--abort-on",
+    multiple=True,
+    metavar="RULE",
+    help="End the run when this holds: errors>5%, lag>100ms or p99>30s. May be given several times.",
+)
+@click.option("--abort-grace", metavar="TIME", help="How long a rule has to hold  [default: 30s]")
+@click.option("--yes", is_flag=True, help="Do not ask before much is sent to another machine.")
+@click.option("--resume", metavar="RUN", help="Go on with a run that was stopped or killed, as it was begun.")
 @click.option("--seed", type=int, help="Seed of the prompt texts.")
 @click.option("--no-stream", is_flag=True, help="Ask for whole answers instead of streams.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -51,23 +68,34 @@ def replay(
     fmt: str | None,
     run_dir: str | None,
     collect: bool | None,
+    abort_on: tuple[str, ...],
+    yes: bool,
+    resume: str | None,
     no_stream: bool,
     as_json: bool,
     **flags: Any,
 ) -> int:
     """Replay a trace, headless, and collect scaling events meanwhile.
 
-    Each request is sent at its recorded arrival, whatever the server does. Ctrl-C stops sending and keeps the data;
-    answers under way get ten seconds more, a second Ctrl-C ends them at once.
+    Each request is sent at its recorded arrival, whatever the server does. Ctrl-C or SIGTERM stops sending and keeps
+    the data; answers under way get ten seconds more, a second one ends them at once. `--resume RUN` goes on where a run
+    was stopped or killed.
 
-    Exit codes: 0 ok, 2 bad input, 4 target unreachable, 5 the schedule was not held (verdict INVALID), 130 interrupted.
+    Exit codes: 0 ok, 2 bad input, 3 ended by an --abort-on rule, 4 target unreachable, 5 the schedule was not held
+    (verdict INVALID), 130 interrupted.
     """
     import locust  # noqa: F401 - first: it patches ssl, which botocore must not have imported before
 
     from loadgen.options import resolve_scenario
 
-    resolved = resolve_scenario(scenario, collect=collect, format=fmt, stream=False if no_stream else None, **flags)
-    host = _run_headless(resolved, Path(run_dir) if run_dir else None)
+    flags |= {"format": fmt, "stream": False if no_stream else None, "abort_on": list(abort_on) or None}
+    if resume is not None:
+        given = {**flags, "SCENARIO": scenario, "run_dir": run_dir, "collect": collect}
+        resolved = _resumed_scenario(resume, given)
+    else:
+        resolved = resolve_scenario(scenario, collect=collect, **flags)
+    places = {"run_path": Path(run_dir) if run_dir else None, "resume": Path(resume) if resume else None}
+    host = _run_headless(resolved, confirm=_confirmer(yes=yes), **places)
     if host.error is not None:
         raise host.error
     if host.summary is not None:
@@ -75,7 +103,35 @@ def replay(
     return host.exit_code()
 
 
-def _run_headless(scenario: Scenario, run_path: Path | None) -> ReplayHost:
+def _resumed_scenario(run: str, given: dict[str, Any]) -> Scenario:
+    """Return the scenario of a run that is to be gone on with; options beside it would make it another run."""
+    from loadgen.filing import stopped_run, with_address
+    from traces.errors import BadInputError
+
+    target = given.pop("target")
+    beside = sorted(name for name, value in given.items() if value is not None)
+    if beside:
+        raise BadInputError(f"--resume goes on with the run's own scenario; leave out {', '.join(beside)}")
+    return with_address(stopped_run(Path(run))[2], target, Path(run))
+
+
+def _confirmer(*, yes: bool) -> Callable[[str], bool] | None:
+    """Return who is asked before much is sent: nobody without a terminal, where a question would hang for ever."""
+    if yes:
+        return lambda _question: True
+    return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
+
+
+def _ask(question: str) -> bool:
+    """Ask on the terminal, in a way that lets a Ctrl-C through while it waits."""
+    import gevent.select
+
+    click.echo(f"{question} [y/N] ", err=True, nl=False)
+    gevent.select.select([sys.stdin], [], [])
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _run_headless(scenario: Scenario, **session: Any) -> ReplayHost:
     """Run one replay in a Locust environment of this process and return its host, finished."""
     import signal
 
@@ -87,7 +143,7 @@ def _run_headless(scenario: Scenario, run_path: Path | None) -> ReplayHost:
 
     environment = Environment(user_classes=[ReplayUser])
     runner = environment.create_local_runner()
-    host = ReplayHost(environment, lambda record: ReplaySession(scenario, run_path=run_path, on_request=record))
+    host = ReplayHost(environment, lambda record: ReplaySession(scenario, on_request=record, **session))
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         numbers.append(signal.SIGHUP)  # a closed terminal ends the run in good order; under nohup it goes on
@@ -119,10 +175,10 @@ def _show_progress(host: ReplayHost) -> None:
             continue
         now = host.session.progress()
         lag = "-" if now.lag_p99_us is None else format_duration(now.lag_p99_us)
-        left = format_duration(max(0, now.length_us - now.elapsed_us))
+        left = "" if now.length_us is None else f"  {format_duration(max(0, now.length_us - now.elapsed_us))} left"
         line = (
-            f"\r{now.started}/{now.planned} sent  {now.started - before}/s  {now.in_flight} in flight  "
-            f"lag p99 {lag}  {left} left"
+            f"\r{now.started}/{now.planned or '∞'} sent  {now.started - before}/s  {now.in_flight} in flight  "
+            f"lag p99 {lag}{left}"
         )
         before = now.started
         click.echo(line.ljust(100), err=True, nl=False)
@@ -133,6 +189,7 @@ def _as_text(summary: dict[str, Any]) -> str:
     lines = [
         f"run       {summary['run']}" + ("  (emulated)" if summary["emulated"] else ""),
         f"verdict   {verdict['status']}" + "".join(f"\n          {reason}" for reason in verdict["reasons"]),
+        *_untrusted(verdict),
         f"lag       {_quantiles(verdict, 'lag_p50_ms', 'lag_p99_ms', 'lag_max_ms')} ms (p50, p99, max)",
         f"requests  {requests['planned']} planned, {requests['sent']} sent, {requests['ok']} ok"
         + (f", {requests['cancelled']} cancelled as recorded" if requests["cancelled"] else "")
@@ -154,6 +211,14 @@ def _token_lines(tokens: dict[str, Any]) -> list[str]:
         for name, found in tokens.items()
         if found["rows"]
     ]
+
+
+def _untrusted(verdict: dict[str, Any]) -> list[str]:
+    windows = verdict["untrusted"]
+    if not windows:
+        return []
+    plural = "window" if len(windows) == 1 else "windows"
+    return [f"untrusted {len(windows)} {plural}, {verdict['untrusted_share']:.1%} of the run: see `ramptrace analyse`"]
 
 
 def _quantiles(verdict: dict[str, Any], *names: str) -> str:

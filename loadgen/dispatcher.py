@@ -21,7 +21,7 @@ from loadgen.lookahead import LookAhead, Prepared
 from loadgen.sender import CancelledError
 from loadgen.timer import make_timer
 from loadgen.turns import Turns
-from loadgen.verdict import PREDECESSOR_UNFINISHED
+from loadgen.windows import PREDECESSOR_UNFINISHED
 
 _YIELD_EVERY = 128  # a turn of a busy loop takes long: yielding often would throttle the catching up after a stall
 _WARM_US = 500_000
@@ -249,6 +249,7 @@ class HubProbe:
         self._worst_us = 0
         self._greenlet: gevent.Greenlet | None = None
         self._began: tuple[int, int | None, int | None] | None = None
+        self._looked: tuple[int, int | None, int | None] | None = None
         self.cpu_share: float | None = None
         self.cpu_wait_share: float | None = None
 
@@ -269,6 +270,18 @@ class HubProbe:
             self.cpu_share = round((now_ran_ns - ran_ns) / length_ns, 4)
         if waited_ns is not None and now_waited_ns is not None:
             self.cpu_wait_share = round((now_waited_ns - waited_ns) / length_ns, 4)
+
+    def take_cpu_shares(self) -> tuple[float | None, float | None]:
+        """Return the shares of time since the last call (or the start) in which the thread ran, and waited to run."""
+        if self._began is None:
+            return None, None
+        then, now = self._looked or self._began, (self._now_us(), *_thread_times_ns())
+        self._looked = now
+        length_ns = max(1, now[0] - then[0]) * 1000
+        ran, waited = (
+            None if a is None or b is None else (b - a) / length_ns for a, b in zip(then[1:], now[1:], strict=True)
+        )
+        return ran, waited
 
     def take_worst_us(self) -> int:
         """Return the worst latency (µs) since the last call."""

@@ -32,6 +32,13 @@ class Histogram:
         self._total += 1
         self._max_us = max(self._max_us, us)
 
+    def merge(self, other: Histogram) -> None:
+        """Count what another one counted."""
+        for bucket, count in other._counts.items():
+            self._counts[bucket] = self._counts.get(bucket, 0) + count
+        self._total += other._total
+        self._max_us = max(self._max_us, other._max_us)
+
     def quantile_us(self, q: float) -> int | None:
         """Return the q-quantile (0 to 1) in µs, or `None` while nothing was counted."""
         if not self._total:

@@ -32,6 +32,7 @@ from loadgen.sockets import WRITABLE, PlainSocket, closed_by_peer, unacknowledge
 
 _RECV_BYTES = 16 * 1024
 _STALE_S = 1.0
+_SURPLUS_S = 30.0
 
 
 class TransportError(Exception):
@@ -120,6 +121,8 @@ class HttpClient:
         self._idle: deque[Any] = deque()
         self._opening = 0
         self._turn = 0
+        self._surplus = 0
+        self._counted_s = time.monotonic()
 
     def exchange(
         self, wire: bytes, stamps: Stamps, deadline_s: float, open_decoder: Callable[[int, HTTPResponse], Decoder]
@@ -156,7 +159,16 @@ class HttpClient:
             timeout.close()
 
     def ensure(self, count: int) -> None:
-        """Open connections in the background until `count` are idle, so that a due request need not wait for one."""
+        """Open connections in the background until `count` are idle, so that a due request need not wait for one.
+
+        Those that nothing asked for in the last half minute are closed: after one stall a week's run would keep all
+        that it opened to catch up. (The least recently used are at the left.)
+        """
+        self._surplus = min(self._surplus, len(self._idle) - count)
+        if time.monotonic() - self._counted_s > _SURPLUS_S:
+            for _ in range(self._surplus):
+                self._idle.popleft().close()
+            self._counted_s, self._surplus = time.monotonic(), len(self._idle)
         for _ in range(count - len(self._idle) - self._opening):
             self._opening += 1
             gevent.spawn(self._open_idle)

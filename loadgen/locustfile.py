@@ -16,6 +16,7 @@ from locust import events
 from locust.env import Environment
 from locust.runners import LocalRunner
 
+from loadgen import web_login
 from loadgen.host import ReplayHost, ReplayUser
 from loadgen.options import resolve_scenario
 from loadgen.recorder import RequestRow
@@ -37,10 +38,15 @@ _TEXT_OPTIONS = {
     "endpoint-name": "SageMaker endpoint",
     "region": "AWS region",
     "emulator": "Address of the emulator whose clock is to be used",
+    "duration": "Send what arrives before this time, such as 90s or 12h",
+    "warm-up": "What is due this early counts for no latency and no verdict",
+    "abort-on": "End the run when a rule holds, such as p99>30s (see `ramptrace replay --help`); several with commas",
     "condition": "What is varied, for a comparison",
     "run-dir": "Directory of the run; the form's second run needs another one",
 }
 
+
+_OTHER_OPTIONS = ("max_in_flight", "seed", "loop", "max_requests", "max_rate")
 
 _ONE_PROCESS = (
     "ramptrace replays a trace from one process: with --master, --worker or --processes each worker would send the "
@@ -51,14 +57,23 @@ _ONE_PROCESS = (
 @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
 def _add_options(parser: Any) -> None:
     group = parser.add_argument_group("ramptrace", "What to replay, and where to send it")
+
+    def add(name: str, **more: Any) -> None:
+        # A group's arguments are not in the start form unless they say so.
+        group.add_argument(name, **more).include_in_web_ui = True
+
     for name, text in _TEXT_OPTIONS.items():
-        group.add_argument(f"--{name}", default="", help=text, env_var=f"RAMPTRACE_{name.upper().replace('-', '_')}")
+        add(f"--{name}", default="", help=text, env_var=f"RAMPTRACE_{name.upper().replace('-', '_')}")
     # In the start form this is Locust's own field "Host". (Only the parser itself knows `include_in_web_ui`.)
     parser.add_argument(
         "--target", default="", help="Address of the server (the same as --host)", include_in_web_ui=False
     )
-    group.add_argument("--max-in-flight", type=int, default=0, help="Cap on requests in flight; 0 is no cap")
-    group.add_argument("--seed", type=int, default=0, help="Seed of the prompt texts")
+    add("--max-in-flight", type=int, default=0, help="Cap on requests in flight; 0 is no cap")
+    add("--loop", action="store_true", help="Repeat the trace until the duration, or until stopped")
+    add("--max-requests", type=int, default=0, help="Refuse a plan with more requests; 0 is no limit")
+    add("--max-rate", type=float, default=0.0, help="Refuse a plan with more in any second; 0: no limit")
+    add("--yes", action="store_true", help="Send much to another machine without being asked")
+    add("--seed", type=int, default=0, help="Seed of the prompt texts")
     # Locust's page has no login unless asked for one, so it is not shown to the network unless asked to be.
     parser.set_defaults(web_host="127.0.0.1")
     _refuse_workers(parser)
@@ -83,6 +98,16 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
         raise SystemExit(2)
 
     options = environment.parsed_options
+    if environment.web_ui is not None and options.web_login:
+        try:
+            web_login.install(environment.web_ui)
+        except RamptraceError as error:
+            logger.error("%s", error)
+            raise SystemExit(error.exit_code) from None
+    if options.tags or options.exclude_tags:
+        logger.warning("tags choose among Locust's tasks; a trace has none, so all of it is replayed")
+        # or Locust would take the one task away, and warn of a user that has none
+        ReplayUser.idle.locust_tag_set = set(options.tags or ()) - set(options.exclude_tags or ())
     environment.host = environment.host or options.target or _scenario_target(options.scenario)
 
     def make_session(on_request: Callable[[RequestRow], None]) -> ReplaySession:
@@ -105,8 +130,14 @@ def _session(environment: Environment, on_request: Callable[[RequestRow], None])
     given = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) or None for name in _TEXT_OPTIONS}
     path, run_dir = given.pop("scenario"), given.pop("run_dir")
     given["target"] = environment.host or None
-    scenario = resolve_scenario(path, **given, max_in_flight=options.max_in_flight or None, seed=options.seed or None)
-    return ReplaySession(scenario, run_path=Path(run_dir) if run_dir else None, on_request=on_request)
+    given["abort_on"] = given["abort_on"].split(",") if given["abort_on"] else None
+    given |= {name: getattr(options, name) or None for name in _OTHER_OPTIONS}
+    return ReplaySession(
+        resolve_scenario(path, **given),
+        run_path=Path(run_dir) if run_dir else None,
+        on_request=on_request,
+        confirm=(lambda _question: True) if options.yes else None,
+    )
 
 
 def _scenario_target(path: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +11,11 @@ import gevent
 import polars as pl
 
 from loadgen.endpoints.base import Endpoint
+from loadgen.laps import in_lap
 from loadgen.native import in_thread
 from loadgen.plan import PlannedRequest, Traits, plan_rows, traits
 from loadgen.scenario import ReplaySection
+from traces.run import Laps
 
 HORIZON_US = 5_000_000
 """How far ahead of its due instant a request may be prepared: signatures must not grow old."""
@@ -38,25 +40,46 @@ class Prepared(NamedTuple):
 
 
 class Plan:
-    """The planned requests of a run's `trace.parquet`, read piece by piece."""
+    """The planned requests of a run's `trace.parquet`, read piece by piece, in as many laps as `laps` says.
 
-    def __init__(self, trace: Path, replay: ReplaySection, time_scale: float) -> None:
+    `first` is the place in the plan that this one begins at; `held` rows, from before it, come ahead of it.
+    """
+
+    def __init__(
+        self,
+        trace: Path,
+        replay: ReplaySection,
+        time_scale: float,
+        *,
+        laps: Laps | None = None,
+        first: int = 0,
+        held: Sequence[PlannedRequest] = (),
+    ) -> None:
         self._trace = trace
         self._replay = replay
         self._time_scale = time_scale
+        self._laps = laps
+        self.first = first
+        self.held = held
 
     def traits(self) -> Traits:
         """Return what the whole trace has. Reads in the hub's native thread pool."""
         return in_thread(traits, pl.scan_parquet(self._trace))
 
     def batches(self, start: int = 0) -> Iterator[list[PlannedRequest]]:
-        """Yield planned requests from the row at position `start` on. Reads in the hub's native thread pool."""
+        """Yield planned requests, without the first `start`. Reads in the hub's native thread pool."""
         while batch := in_thread(self._read, start):
             yield batch
             start += len(batch)
 
     def _read(self, start: int) -> list[PlannedRequest]:
-        frame = pl.scan_parquet(self._trace).slice(start, _BATCH_ROWS).collect()
+        if start < len(self.held):
+            return list(self.held[start : start + _BATCH_ROWS])
+        position = self.first + start - len(self.held)
+        lap, row = divmod(position, self._laps.rows) if self._laps else (0, position)
+        frame = pl.scan_parquet(self._trace).slice(row, _BATCH_ROWS).collect()
+        if self._laps:
+            frame = in_lap(frame, lap, self._laps)
         return plan_rows(frame, self._replay, self._time_scale)
 
 
@@ -65,6 +88,7 @@ class LookAhead:
 
     Requests are prepared in slices of a few rows: a native thread that computes holds the interpreter's lock, and the
     hub has to get it back between two slices. `filled` is called when an empty queue got something, or the plan ended.
+    `on_take` is told the row id of each request before it may be sent.
     """
 
     def __init__(self, plan: Plan, endpoint: Endpoint, elapsed_us: Callable[[], int]) -> None:
@@ -76,6 +100,7 @@ class LookAhead:
         self._filler = gevent.Greenlet(self._fill_or_fail)
         self._failure: Exception | None = None
         self.filled: Callable[[], None] = _do_nothing
+        self.on_take: Callable[[int], None] | None = None
         self.taken = 0
 
     def start(self) -> None:
@@ -96,6 +121,8 @@ class LookAhead:
         item = self._queue.popleft()
         self._bytes -= len(item.wire)
         self.taken += 1
+        if self.on_take is not None:
+            self.on_take(item.request.row_id)
         return item
 
     @property

@@ -6,6 +6,9 @@ memory and given to the hub's native thread pool once per flush interval.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -15,10 +18,17 @@ import msgspec
 from loadgen.native import in_thread
 from traces.run import RunDir, ShardWriter
 
+WORKER, SAMPLER, UNSENT = "worker0", "replay", "unsent"
+"""Who writes a shard. `unsent` shards hold rows that a stop left: a resumed run sends them, and the shards go."""
+
 _FINAL_ATTEMPTS = 3
+_MERGE_EVERY = 256
 
 AS_RECORDED = "as_recorded"
 """`error_kind` of a request cancelled because its recorded client left: it was to be replayed, and is no failure."""
+
+KILLED = "killed"
+"""`error_kind` of a row cancelled because its replay was killed while it was under way or about to go."""
 
 
 class RequestRow(msgspec.Struct, kw_only=True):
@@ -67,11 +77,14 @@ class SampleRow(msgspec.Struct, kw_only=True):
 class Recorder:
     """Takes finished rows from any greenlet, and keeps at most one flush interval of them in memory."""
 
-    def __init__(self, run: RunDir, *, flush_s: float) -> None:
+    def __init__(self, run: RunDir, *, flush_s: float, on_written: Callable[[list[RequestRow]], None]) -> None:
+        self._run_dir = run
+        self._on_written = on_written
+        self._flushes = 0
         self._requests: list[RequestRow] = []
         self._samples: list[SampleRow] = []
-        self._request_writer = ShardWriter(run, "requests", "worker0")
-        self._sample_writer = ShardWriter(run, "samples", "replay")
+        self._request_writer = ShardWriter(run, "requests", WORKER)
+        self._sample_writer = ShardWriter(run, "samples", SAMPLER)
         self._flush_s = flush_s
         self._one_at_a_time = gevent.lock.BoundedSemaphore()
         self._loop: gevent.Greenlet | None = None
@@ -94,7 +107,9 @@ class Recorder:
         with self._one_at_a_time:
             requests, self._requests = self._requests, []
             samples, self._samples = self._samples, []
-            requests = self._write(self._request_writer, requests, RequestRow)
+            written, requests = requests, self._write(self._request_writer, requests, RequestRow)
+            if written and not requests:
+                self._on_written(written)
             samples = self._write(self._sample_writer, samples, SampleRow)
             self._requests[:0] = requests
             self._samples[:0] = samples
@@ -115,6 +130,15 @@ class Recorder:
             gevent.sleep(self._flush_s)
             # In a greenlet of its own, so that closing the loop cannot kill a write half way and lose its rows.
             gevent.spawn(self.flush).join()
+            self._flushes += 1
+            if self._flushes % _MERGE_EVERY == 0:
+                gevent.spawn(self.merge, at_least=_MERGE_EVERY // 2).join()
+
+    def merge(self, at_least: int = 2) -> None:
+        """Merge the small shards that were written: a week of them, one per second, is more than one can open."""
+        with self._one_at_a_time:
+            for table, writer in (("requests", WORKER), ("samples", SAMPLER)):
+                in_thread(partial(self._run_dir.compact, table, writer=writer, at_least=at_least))
 
     def _write(self, writer: ShardWriter, rows: list[Any], kind: type[msgspec.Struct]) -> list[Any]:
         """Write rows and return those that are left, which is none of them or all."""
@@ -126,6 +150,31 @@ class Recorder:
             self.failure = error.strerror or type(error).__name__
             return rows
         return []
+
+
+class UnsentWriter:
+    """Writes the rows that a stop left unsent, in shards that a resumed run can take away again."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._writer = ShardWriter(run, "requests", UNSENT)
+
+    def write(self, rows: list[RequestRow], reason: str) -> None:
+        """Write rows at once, as not sent for this reason. Raises `OSError`."""
+        for row in rows:
+            row.outcome, row.error_kind = "not_sent", reason
+        if rows:
+            in_thread(_write_shard, self._writer, rows, RequestRow)
+
+
+def forget_unsent(run: RunDir) -> None:
+    """Take away the rows that a stop had left unsent: they are going to be sent."""
+    for path in unsent_shards(run):
+        path.unlink()
+
+
+def unsent_shards(run: RunDir) -> list[Path]:
+    """Return the shards of the rows that a stop had left unsent."""
+    return [path for path in run.shards("requests") if path.name.startswith(f"{UNSENT}-")]
 
 
 def _write_shard(writer: ShardWriter, rows: list[Any], kind: type[msgspec.Struct]) -> None:

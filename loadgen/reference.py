@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -53,6 +53,8 @@ def _type_text(hint: Any) -> str:
         return {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}.get(
             hint.__name__, hint.__name__
         )
+    if get_origin(hint) is tuple:
+        return f"list of {_type_text(arguments[0])}"
     return " or ".join(_type_text(argument) for argument in arguments if not isinstance(argument, msgspec.Meta))
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from loadgen.abort import parse_rule
 from loadgen.emulator.config import EmulatorConfig
 from loadgen.strict_toml import convert_strictly, read_toml
 from traces.errors import BadInputError
@@ -102,13 +103,21 @@ class PromptsSection(_Section, frozen=True, kw_only=True):
 
 
 class ReplaySection(_Section, frozen=True, kw_only=True):
-    """How to send it. `max_in_flight` 0 is no cap (open loop); waiting for a cap counts as lag."""
+    """How to send it. `max_in_flight` 0 is no cap (open loop); waiting for a cap counts as lag.
+
+    `loop` repeats the trace until `duration` (endpoint time), or until it is stopped. What is due within `warm_up`
+    of the start is sent and recorded, and counts for no latency and no verdict.
+    """
 
     seed: int = 0
     lead: str = "2s"
     drain: str = "10m"
     flush: str = "1s"
     max_in_flight: int = 0
+    loop: bool = False
+    duration: str | None = None
+    warm_up: str = "0"
+    stop_grace: str = "10s"
     default_input_tokens: int = 256
     default_output_tokens: int = 128
 
@@ -127,17 +136,82 @@ class ReplaySection(_Section, frozen=True, kw_only=True):
         """How long a finished request may stay unwritten, in client time."""
         return parse_duration_us(self.flush)
 
+    @property
+    def duration_us(self) -> int | None:
+        """Arrivals from here on are not sent, in endpoint time; `None` is all of them."""
+        return None if self.duration is None else parse_duration_us(self.duration)
+
+    @property
+    def warm_up_us(self) -> int:
+        """How long the warm-up lasts, in endpoint time."""
+        return parse_duration_us(self.warm_up)
+
+    @property
+    def stop_grace_us(self) -> int:
+        """How long answers under way may take after a stop, in client time."""
+        return parse_duration_us(self.stop_grace)
+
+
+class GuardSection(_Section, frozen=True, kw_only=True):
+    """What may be sent at most, when to ask first, and when to give up.
+
+    The limits are held against the whole plan before the first byte: `max_rate` is requests in its busiest second
+    (endpoint time). Above the `confirm_above_` figures a target on another machine needs a yes. `abort_on` has rules
+    such as `errors>5%`, `lag>100ms`, `p99>30s`: one that holds for `abort_grace`, over what ended in the last
+    `abort_window` (both client time), ends the run.
+    """
+
+    max_requests: int | None = None
+    max_rate: float | None = None
+    max_cost: float | None = None
+    confirm_above_requests: int = 1000
+    confirm_above_cost: float = 10.0
+    abort_on: tuple[str, ...] = ()
+    abort_grace: str = "30s"
+    abort_window: str = "10s"
+
+    @property
+    def abort_grace_us(self) -> int:
+        """How long a rule has to hold."""
+        return parse_duration_us(self.abort_grace)
+
+    @property
+    def abort_window_us(self) -> int:
+        """What a rule looks back over."""
+        return parse_duration_us(self.abort_window)
+
+
+class PricesSection(_Section, frozen=True, kw_only=True):
+    """What the target costs, for the estimate before the first byte; `per_hour` is the whole endpoint's."""
+
+    per_million_input_tokens: float | None = None
+    per_million_output_tokens: float | None = None
+    per_thousand_requests: float | None = None
+    per_hour: float | None = None
+    currency: str = "USD"
+
 
 class VerdictSection(_Section, frozen=True, kw_only=True):
     """When a run stops being trustworthy: limits on the client's own lag (client time) and on what was not sent.
 
-    The lag of a request is the time between its due instant and its first byte on the wire.
+    The lag of a request is the time between its due instant and its first byte on the wire. A `window` is untrusted
+    when it alone would make a run INVALID by its lag, when the client's loop stood still for longer than that limit,
+    or when requests due in it were not sent; the shares are those of untrusted windows. See docs/fidelity.md.
     """
 
     degraded_lag_p99_ms: float = 5.0
     invalid_lag_p99_ms: float = 50.0
     degraded_not_sent_share: float = 0.0
     invalid_not_sent_share: float = 0.01
+    window: str = "1s"
+    degraded_untrusted_share: float = 0.01
+    invalid_untrusted_share: float = 0.5
+    degraded_cpu_share: float = 0.9
+
+    @property
+    def window_us(self) -> int:
+        """Width of the windows that are trusted or not, in client time."""
+        return parse_duration_us(self.window)
 
 
 class CollectSection(_Section, frozen=True, kw_only=True):
@@ -197,6 +271,8 @@ class Scenario(_Section, frozen=True, kw_only=True):
     prompts: PromptsSection = msgspec.field(default_factory=PromptsSection)
     replay: ReplaySection = msgspec.field(default_factory=ReplaySection)
     verdict: VerdictSection = msgspec.field(default_factory=VerdictSection)
+    guard: GuardSection = msgspec.field(default_factory=GuardSection)
+    prices: PricesSection = msgspec.field(default_factory=PricesSection)
     collect: CollectSection | None = None
     emulator: EmulatorSection | None = None
     emulator_model: EmulatorConfig | None = None
@@ -237,6 +313,8 @@ def _check_values(scenario: Scenario, origin: str) -> None:
         "trace": scenario.trace,
         "target": scenario.target,
         "replay": scenario.replay,
+        "verdict": scenario.verdict,
+        "guard": scenario.guard,
         "collect": scenario.collect,
     }
     for name, section in sections.items():
@@ -246,9 +324,20 @@ def _check_values(scenario: Scenario, origin: str) -> None:
                     value = getattr(section, attribute)
                 except BadInputError as error:
                     raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')}: {error}") from None
-                if attribute in {"flush_us", "poll_us", "metrics_poll_us"} and value < US_PER_MS:
+                if (
+                    attribute in {"flush_us", "poll_us", "metrics_poll_us", "window_us"}
+                    and name != "trace"
+                    and value < US_PER_MS
+                ):
                     raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')} must be at least 1ms")
     _check_target(scenario, origin)
+    if scenario.replay.duration_us == 0:
+        raise BadInputError(f"{origin}: [replay] duration must be above 0")
+    for rule in scenario.guard.abort_on:
+        try:
+            parse_rule(rule)
+        except BadInputError as error:
+            raise BadInputError(f"{origin}: [guard] abort_on: {error}") from None
     if scenario.replay.max_in_flight < 0:
         raise BadInputError(f"{origin}: [replay] max_in_flight must be 0 (no cap) or more")
 

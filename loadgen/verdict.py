@@ -5,51 +5,49 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import polars as pl
 
 from loadgen.scenario import VerdictSection
+from loadgen.windows import UNOFFERED, Untrusted
 
 VALID, DEGRADED, INVALID = "VALID", "DEGRADED", "INVALID"
 
-PREDECESSOR_UNFINISHED = "predecessor_unfinished"
-"""Why a turn was not sent: the run ended while the turn before it was still under way."""
-
-NOT_OFFERED = ("interrupted", PREDECESSOR_UNFINISHED)
-"""Reasons for not sending that are not the load generator's: the user stopped, or the server did not answer."""
-
 _BUSY_SHARE, _FULL_SHARE = 0.05, 0.8
-
-_QUANTILES = {"lag_p50_ms": 0.5, "lag_p99_ms": 0.99, "lag_p999_ms": 0.999, "lag_max_ms": 1.0}
+_MORE_CORES = "lower the rate or the time scale, or split the trace over several load generators with a core each"
 
 
 class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
     """What a run's verdict is formed from. Lags in client ms; `connect_p99_ms` is of connections opened when due.
 
-    `cpu_share` and `cpu_wait_share`: shares of the run in which the sending thread ran, and waited for a processor.
+    `rows_killed` may have been sent or not. `cpu_share` and `cpu_wait_share`: shares of the run in which the sending
+    thread ran, and waited for a processor.
     """
 
     rows_planned: int
     rows_sent: int
     not_sent: dict[str, int]
-    lags_ms: pl.Series
-    max_abs_error_per_s: int
-    worst_second: int | None
+    lag_ms: dict[str, float | None]
+    offered_vs_delivered: dict[str, int | None]
+    untrusted: Untrusted
     hub_latency_p99_ms: float | None
     connect_p99_ms: float | None
     cpu_share: float | None = None
     cpu_wait_share: float | None = None
+    warm_up_rows: int = 0
+    rows_killed: int = 0
+    aborted: str | None = None
     time_scale: float
 
 
 def verdict(fidelity: Fidelity, limits: VerdictSection) -> dict[str, Any]:
     """Return the verdict: `status` VALID, DEGRADED or INVALID, the `reasons` with a remedy each, and the figures.
 
-    Rows that a stop by the user left unsent were not due to be sent any more: they degrade a run, since it is not
-    the whole trace, but do not make what was measured before invalid.
+    Rows that a stop on purpose left unsent were not due to be sent any more: an interruption degrades a run, since it
+    is not the whole trace, but does not make what was measured before invalid.
     """
-    lag = {name: _quantile(fidelity.lags_ms, q) for name, q in _QUANTILES.items()}
     judged = [
-        _judge_lag(lag["lag_p99_ms"], fidelity, limits),
+        _judge_lag(fidelity, limits),
+        _judge_windows(fidelity, limits),
+        _judge_processor(fidelity, limits),
         _judge_not_sent(fidelity, limits),
         _judge_stop(fidelity),
         _judge_undelivered(fidelity),
@@ -60,14 +58,15 @@ def verdict(fidelity: Fidelity, limits: VerdictSection) -> dict[str, Any]:
     return {
         "status": INVALID if INVALID in levels else DEGRADED if found else VALID,
         "reasons": [reason for _, reason in found],
-        **lag,
+        **fidelity.lag_ms,
         "rows_planned": fidelity.rows_planned,
         "rows_sent": fidelity.rows_sent,
+        "warm_up_rows": fidelity.warm_up_rows,
+        "aborted": fidelity.aborted,
         "not_sent": fidelity.not_sent,
-        "offered_vs_delivered": {
-            "max_abs_error_per_s": fidelity.max_abs_error_per_s,
-            "worst_second": fidelity.worst_second,
-        },
+        "offered_vs_delivered": fidelity.offered_vs_delivered,
+        "untrusted": fidelity.untrusted.intervals,
+        "untrusted_share": fidelity.untrusted.share,
         "hub_latency_p99_ms": fidelity.hub_latency_p99_ms,
         "connect_p99_ms": fidelity.connect_p99_ms,
         "cpu_share": fidelity.cpu_share,
@@ -77,12 +76,8 @@ def verdict(fidelity: Fidelity, limits: VerdictSection) -> dict[str, Any]:
     }
 
 
-def _quantile(lags_ms: pl.Series, q: float) -> float | None:
-    value = lags_ms.quantile(q, interpolation="higher")
-    return None if value is None else round(value, 3)
-
-
-def _judge_lag(p99_ms: float | None, fidelity: Fidelity, limits: VerdictSection) -> tuple[str, str] | None:
+def _judge_lag(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, str] | None:
+    p99_ms = fidelity.lag_ms["lag_p99_ms"]
     if p99_ms is None or p99_ms <= limits.degraded_lag_p99_ms:
         return None
     invalid = p99_ms > limits.invalid_lag_p99_ms
@@ -94,6 +89,24 @@ def _judge_lag(p99_ms: float | None, fidelity: Fidelity, limits: VerdictSection)
     )
 
 
+def _judge_windows(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, str] | None:
+    share = fidelity.untrusted.share
+    if share <= limits.degraded_untrusted_share:
+        return None
+    return (
+        INVALID if share > limits.invalid_untrusted_share else DEGRADED,
+        f"latencies cannot be trusted in {share:.1%} of the run's windows; "
+        + _remedy(limits.invalid_lag_p99_ms, fidelity),
+    )
+
+
+def _judge_processor(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, str] | None:
+    ran = fidelity.cpu_share
+    if ran is None or ran <= limits.degraded_cpu_share:
+        return None
+    return DEGRADED, f"the load generator used its core {ran:.0%} of the time: it is saturated; {_MORE_CORES}"
+
+
 def _remedy(p99_ms: float, fidelity: Fidelity) -> str:
     hub, connect = fidelity.hub_latency_p99_ms or 0.0, fidelity.connect_p99_ms or 0.0
     waited, ran = fidelity.cpu_wait_share or 0.0, fidelity.cpu_share or 0.0
@@ -103,9 +116,9 @@ def _remedy(p99_ms: float, fidelity: Fidelity) -> str:
             "give it a core of its own"
         )
     if ran > _FULL_SHARE:
-        return f"the load generator used its core {ran:.0%} of the time: lower the rate or the time scale"
+        return f"the load generator used its core {ran:.0%} of the time: {_MORE_CORES}"
     if hub >= p99_ms / 4:
-        return "this machine was busy: give the load generator a core of its own, or lower the rate or the time scale"
+        return f"this machine was busy: give the load generator a core of its own, or {_MORE_CORES}"
     if connect >= p99_ms / 4:
         return (
             f"opening connections took up to {connect:.0f} ms (p99): check the path to the target and its accept queue"
@@ -114,7 +127,7 @@ def _remedy(p99_ms: float, fidelity: Fidelity) -> str:
 
 
 def _judge_not_sent(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, str] | None:
-    lost = {reason: count for reason, count in fidelity.not_sent.items() if reason not in NOT_OFFERED}
+    lost = {reason: count for reason, count in fidelity.not_sent.items() if reason not in UNOFFERED}
     share = sum(lost.values()) / fidelity.rows_planned if fidelity.rows_planned else 0.0
     if share <= limits.degraded_not_sent_share:
         return None
@@ -124,15 +137,18 @@ def _judge_not_sent(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, st
 
 
 def _judge_stop(fidelity: Fidelity) -> tuple[str, str] | None:
-    count = fidelity.not_sent.get("interrupted", 0)
+    count = fidelity.not_sent.get("interrupted", 0) + fidelity.not_sent.get("aborted", 0)
+    if fidelity.aborted is not None:
+        return DEGRADED, f"aborted: {fidelity.aborted}; {count} rows were no longer sent"
     if not count:
         return None
-    return DEGRADED, f"stopped before its end: {count} rows were no longer sent; run it again for the whole trace"
+    return DEGRADED, f"stopped before its end: {count} rows were no longer sent; go on with `ramptrace replay --resume`"
 
 
 def _judge_undelivered(fidelity: Fidelity) -> tuple[str, str] | None:
     """Judge attempts of which no byte got onto a connection: the schedule was held, the load was not delivered."""
-    count = fidelity.rows_planned - fidelity.rows_sent - sum(fidelity.not_sent.values())
+    known = fidelity.rows_sent + sum(fidelity.not_sent.values()) + fidelity.rows_killed
+    count = fidelity.rows_planned - known
     if count <= 0 or not fidelity.rows_sent:
         return None
     reason = (

@@ -48,6 +48,33 @@ class TraceUsed(msgspec.Struct, kw_only=True, omit_defaults=True):
     transforms: list[LineageStep] = []
 
 
+class Laps(msgspec.Struct, frozen=True, kw_only=True):
+    """How a trace is repeated: `rows` in one lap, which lasts `length_us` (endpoint time).
+
+    In lap k a row's arrival is k × `length_us` later, and its `row_id` k × `stride` higher. Arrivals from `until_us`
+    on are not sent; null is no end.
+    """
+
+    rows: int
+    length_us: int
+    stride: int
+    until_us: int | None = None
+
+
+class Stretch(msgspec.Struct, kw_only=True):
+    """A stretch of a replay without a break; a resumed run has several. Instants are client µs since 1970.
+
+    `t0_us`: when the trace's start was due, or would have been (a resumed stretch begins later in the trace).
+    `position`: how many rows of the plan lie before it. Rows due from `began_us` to `warm_up_until_us` are warm-up.
+    """
+
+    t0_us: int
+    began_us: int
+    position: int = 0
+    warm_up_until_us: int | None = None
+    ended_us: int | None = None
+
+
 class Manifest(msgspec.Struct, kw_only=True):
     """`run.json`: what a run is, from its start on. Instants are µs since 1970 UTC on the client clock.
 
@@ -70,6 +97,14 @@ class Manifest(msgspec.Struct, kw_only=True):
     flush_s: float = 1.0
     collector: dict[str, Any] | None = None
     verdict: dict[str, Any] | None = None
+    laps: Laps | None = None
+    stretches: list[Stretch] = msgspec.field(default_factory=list)
+
+    @property
+    def warm_ups_us(self) -> list[tuple[int, int]]:
+        """The warm-up windows [begin, end), client µs since 1970: what was due in them counts for no figure."""
+        ends = ((s.began_us, s.warm_up_until_us) for s in self.stretches)
+        return [(begin, end) for begin, end in ends if end is not None and end > begin]
 
     @property
     def time_scale(self) -> float:
@@ -164,14 +199,10 @@ class RunDir:
 
         Columns that an older minor version did not have come back null; a table that was never written is empty.
         """
-        schema = pl.Schema(TABLES[table])
-        whole = [path for path in self.shards(table) if is_complete(path)]
-        if not whole:
-            return pl.LazyFrame(schema=schema)
-        return pl.scan_parquet(whole, schema=schema, missing_columns="insert", extra_columns="ignore")
+        return _scan([path for path in self.shards(table) if is_complete(path)], table)
 
-    def compact(self, table: str) -> None:
-        """Merge the table's shards into one.
+    def compact(self, table: str, *, writer: str | None = None, at_least: int = 2) -> None:
+        """Merge the table's shards into one; of one writer only those that are not merged yet, if there are so many.
 
         What an interrupted compaction left behind goes first, while the file that replaces it still says so: once
         that file is itself replaced and gone, its leftovers would come back to life and double their rows.
@@ -181,13 +212,15 @@ class RunDir:
         for path in files:
             if path.name in replaced:
                 path.unlink()
-        old = [path for path in self.shards(table) if is_complete(path)]
-        if len(old) < 2:
+        whole = [path for path in self.shards(table) if is_complete(path)]
+        old = [path for path in whole if writer is None or path.name.startswith(f"{writer}-")]
+        if len(old) < at_least:
             return
         names = [path.name for path in old]
-        number = 1 + max((int(m[1]) for n in names if (m := re.match(r"compacted-(\d+)", n))), default=0)
-        target = self.path / table / f"compacted-{number:06d}.parquet"
-        write_parquet(target, self.scan(table).collect(), {"ramptrace.replaces": ",".join(names)})
+        number = 1 + max((int(m[1]) for p in whole if (m := re.match(r"compacted-(\d+)", p.name))), default=0)
+        suffix = f"-{writer}" if writer else ""
+        target = self.path / table / f"compacted-{number:06d}{suffix}.parquet"
+        write_parquet(target, _scan(old, table).collect(), {"ramptrace.replaces": ",".join(names)})
         for path in old:
             path.unlink()
 
@@ -223,6 +256,13 @@ class ShardWriter:
         path = self._folder / f"{self._writer}-{self._opened_us}-{next(self._numbers):06d}.parquet"
         write_parquet(path, frame)
         return path
+
+
+def _scan(files: list[Path], table: str) -> pl.LazyFrame:
+    schema = pl.Schema(TABLES[table])
+    if not files:
+        return pl.LazyFrame(schema=schema)
+    return pl.scan_parquet(files, schema=schema, missing_columns="insert", extra_columns="ignore")
 
 
 def write_parquet(path: Path, frame: pl.DataFrame, metadata: Mapping[str, str] | None = None) -> None:

@@ -119,7 +119,7 @@ class Trace(dy.Schema):
 class Request(dy.Schema):
     """What was sent and what came back: one row per request, client clock."""
 
-    row_id = dy.Int64(nullable=False, min=0, description="the trace row")
+    row_id = dy.Int64(nullable=False, min=0, description="the trace row, plus lap × laps.stride of the manifest")
     shard = dy.Int64(nullable=False, min=0, description="which worker sent it")
     due = _instant("when the schedule wanted it sent; for a later turn not before the one before it", nullable=False)
     sent = _instant("when its first byte was written")

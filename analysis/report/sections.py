@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from analysis.analyse import RunAnalysis
@@ -36,6 +37,7 @@ from traces.clock import to_datetime
 from traces.units import format_duration
 
 Charts = dict[str, Any]
+_MOST_UNTRUSTED: Final = 50
 
 
 def comparison_section(comparison: Comparison, charts: Charts) -> Markup:
@@ -296,7 +298,19 @@ def _fidelity(analysis: RunAnalysis) -> Markup:
         "div",
         element("p", sentence),
         element("ul", *(element("li", r) for r in f["reasons"])) if f["reasons"] else None,
+        *_untrusted(f["untrusted"]),
     )
+
+
+def _untrusted(windows: Sequence[dict[str, Any]]) -> list[Any]:
+    """Return the windows whose latencies are not to be read, as a table; nothing without one."""
+    if not windows:
+        return []
+    rows = [(w["start"][:23], w["end"][:23], w["why"]) for w in windows[:_MOST_UNTRUSTED]]
+    if len(windows) > _MOST_UNTRUSTED:
+        rows.append((f"and {len(windows) - _MOST_UNTRUSTED} more", "", ""))
+    note = "In these windows the load generator itself was late, so their latencies say nothing of the endpoint."
+    return [element("p", note, class_="soft"), table(("from (UTC)", "to", "why"), rows)]
 
 
 def _provenance(analysis: RunAnalysis) -> Markup:

@@ -39,6 +39,7 @@ from traces.units import US_PER_S, format_duration
 
 WIDTH: Final = 80
 _BAR: Final = 24
+_MOST_UNTRUSTED: Final = 5
 _MARK: Final = {"error": "!!", "warning": "! ", "info": "  "}
 
 
@@ -178,6 +179,11 @@ def _fidelity(analysis: RunAnalysis) -> list[str]:
     lines = _wrapped(f"Replay fidelity: {verdict}{how}{lag}; {f['not_sent']} not sent")
     for reason in f["reasons"]:
         lines += _wrapped(reason, first="  - ", rest="    ")
+    for window in f["untrusted"][:_MOST_UNTRUSTED]:
+        text = f"not to be trusted {window['start'][11:23]} … {window['end'][11:23]}: {window['why']}"
+        lines += _wrapped(text, first="  - ", rest="    ")
+    if len(f["untrusted"]) > _MOST_UNTRUSTED:
+        lines.append(f"  - and {len(f['untrusted']) - _MOST_UNTRUSTED} more such windows")
     return lines
 
 

@@ -14,8 +14,10 @@ from loadgen.histogram import Histogram
 from loadgen.options import resolve_scenario
 from loadgen.plan import plan_rows
 from loadgen.scenario import ReplaySection, VerdictSection
-from loadgen.summary import counts, fidelity, latencies_ms, tokens
+from loadgen.summary import counts, fidelity, latencies_ms, tokens, without_warm_up
 from loadgen.verdict import Fidelity, verdict
+from loadgen.windows import Untrusted
+from traces.clock import to_us
 from traces.errors import BadInputError
 from traces.schema import Request, Trace
 
@@ -49,14 +51,17 @@ def test_a_histogram_quantile_is_right_within_two_percent(values, q):
     assert exact <= found <= max(1, math.ceil(exact * 1.02) + 1)
 
 
+LAGS = ("lag_p50_ms", "lag_p99_ms", "lag_p999_ms", "lag_max_ms")
+
+
 def made(lags, **more) -> Fidelity:
     values = {
         "rows_planned": len(lags),
         "rows_sent": len(lags),
         "not_sent": {},
-        "lags_ms": pl.Series(lags, dtype=pl.Float64),
-        "max_abs_error_per_s": 0,
-        "worst_second": 0,
+        "lag_ms": dict.fromkeys(LAGS, max(lags, default=None)),
+        "offered_vs_delivered": {},
+        "untrusted": Untrusted(intervals=[], share=0.0),
         "hub_latency_p99_ms": 1.0,
         "connect_p99_ms": None,
         "time_scale": 1.0,
@@ -72,13 +77,20 @@ def made(lags, **more) -> Fidelity:
         (made([5.1] * 100), "DEGRADED", "late"),
         (made([60.0] * 100), "INVALID", "late"),
         (made([60.0] * 100, cpu_wait_share=0.2), "INVALID", "20% of the time"),
-        (made([60.0] * 100, cpu_share=0.9), "INVALID", "lower the rate"),
+        (made([60.0] * 100, cpu_share=0.9), "INVALID", "several load generators"),
+        (made([1.0] * 100, cpu_share=0.95), "DEGRADED", "saturated"),
+        (made([1.0] * 100, untrusted=Untrusted(intervals=[], share=0.01)), "VALID", None),
+        (made([1.0] * 100, untrusted=Untrusted(intervals=[], share=0.02)), "DEGRADED", "2.0% of the run"),
+        (made([1.0] * 100, untrusted=Untrusted(intervals=[], share=0.6)), "INVALID", "60.0% of the run"),
+        (made([1.0] * 100, not_sent={"run_time": 90}), "VALID", None),
+        (made([1.0] * 100, not_sent={"aborted": 90}), "DEGRADED", "--resume"),
         (made([60.0] * 100, hub_latency_p99_ms=40.0), "INVALID", "core of its own"),
         (made([60.0] * 100, connect_p99_ms=55.0), "INVALID", "opening connections"),
         (made([1.0] * 100, not_sent={"max_in_flight": 1}), "DEGRADED", "max_in_flight"),
         (made([1.0] * 100, not_sent={"max_in_flight": 2}), "INVALID", "max_in_flight"),
         (made([1.0] * 100, not_sent={"interrupted": 90}), "DEGRADED", "stopped"),
         (made([1.0] * 3, rows_planned=300), "DEGRADED", "297 of 300 requests never reached the target"),
+        (made([1.0] * 3, rows_planned=300, rows_killed=297), "VALID", None),
         (made([], rows_planned=5, rows_sent=0), "INVALID", "nothing"),
     ],
 )
@@ -89,6 +101,7 @@ def test_verdict(fidelity_, status, word):
 
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
+T0_US = to_us(T0)
 
 
 def requests(*rows) -> pl.LazyFrame:
@@ -138,24 +151,36 @@ def test_the_worst_second_is_where_sending_left_the_schedule():
     rows = [{"due": at(1.0), "sent": at(1.5), "outcome": "ok"}] * 2 + [
         {"due": at(2.9), "sent": at(3.1), "outcome": "ok"}
     ] * 3
-    found = fidelity(
-        requests(*rows), t0_us=int(T0.timestamp() * 1e6), time_scale=1, hub_latency_p99_us=None, connect_p99_us=None
-    )
-    assert (found.worst_second, found.max_abs_error_per_s) == (2, 3), "of equal ones the first"
-    assert sorted(found.lags_ms.round(3).to_list()) == [200.0, 200.0, 200.0, 500.0, 500.0]
+    found = fidelity(requests(*rows), limits=VerdictSection(), t0_us=T0_US, time_scale=1)
+    worst = {"worst_second": 2, "max_abs_error_per_s": 3, "offered": 3, "delivered": 0}
+    assert found.offered_vs_delivered == worst, "of equal ones the first"
+    assert (found.lag_ms["lag_p50_ms"], found.lag_ms["lag_max_ms"]) == (200.0, 500.0)
 
 
 def test_rows_left_unsent_by_a_stop_were_not_offered():
     sent = {"due": at(0.5), "sent": at(0.5), "outcome": "ok"}
     unsent = {"due": at(9), "outcome": "not_sent", "error_kind": "interrupted"}
-    found = fidelity(
-        requests(sent, unsent, unsent),
-        t0_us=int(T0.timestamp() * 1e6),
-        time_scale=1,
-        hub_latency_p99_us=None,
-        connect_p99_us=None,
-    )
-    assert (found.max_abs_error_per_s, found.not_sent) == (0, {"interrupted": 2})
+    found = fidelity(requests(sent, unsent, unsent), limits=VerdictSection(), t0_us=T0_US, time_scale=1)
+    assert (found.offered_vs_delivered["max_abs_error_per_s"], found.not_sent) == (0, {"interrupted": 2})
+    assert found.untrusted.intervals == []
+
+
+def test_warm_up_counts_for_nothing():
+    rows = [{"due": at(i), "sent": at(i + (1 if i < 3 else 0.001)), "outcome": "ok"} for i in range(10)]
+    frame, warm_up = requests(*rows), [(T0_US, T0_US + 3_000_000)]
+    found = fidelity(frame, limits=VerdictSection(), t0_us=T0_US, time_scale=1, warm_ups_us=warm_up)
+    assert (found.rows_planned, found.warm_up_rows, found.lag_ms["lag_max_ms"]) == (7, 3, 1.0)
+    assert found.untrusted.intervals == []
+    assert without_warm_up(frame, warm_up).select(pl.col("row_id").min()).collect().item() == 3
+
+
+@given(st.lists(st.integers(0, 10**7), min_size=1, max_size=300), st.sampled_from([0.5, 0.99, 0.999]))
+def test_streamed_quantiles_are_exact_to_four_digits(values, q):
+    exact = sorted(values)[max(0, math.ceil(q * len(values)) - 1)]
+    frame = requests(*({"due": T0, "sent": T0 + timedelta(microseconds=us), "outcome": "ok"} for us in values))
+    name = {0.5: "lag_p50_ms", 0.99: "lag_p99_ms", 0.999: "lag_p999_ms"}[q]
+    found = fidelity(frame, limits=VerdictSection(), t0_us=T0_US, time_scale=1).lag_ms[name]
+    assert found == pytest.approx(exact / 1e3, rel=0.0006, abs=0.0005)
 
 
 def test_latencies_are_in_endpoint_time_and_null_where_nothing_shows_them():

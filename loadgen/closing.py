@@ -1,0 +1,68 @@
+"""What a finished replay comes to: its verdict, its summary, and shards that can be opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from loadgen.dispatcher import HubProbe
+from loadgen.guard import Estimate
+from loadgen.recorder import SAMPLER, WORKER
+from loadgen.scenario import Scenario
+from loadgen.summary import counts, fidelity, latencies_ms, stalls, tokens, without_warm_up
+from loadgen.verdict import verdict
+from traces.run import Manifest, RunDir
+
+_COMPACT_ROWS = 2_000_000
+
+
+def conclude(
+    run: RunDir,
+    manifest: Manifest,
+    scenario: Scenario,
+    *,
+    probe: HubProbe,
+    connect_p99_us: int | None,
+    never_taken: Mapping[str, int],
+    aborted: str | None,
+    estimate: Estimate | None,
+) -> dict[str, Any]:
+    """Form the verdict into the manifest, and return the run's summary (the document that `--json` prints)."""
+    requests, time_scale = run.scan("requests"), manifest.time_scale
+    found = fidelity(
+        requests,
+        limits=scenario.verdict,
+        time_scale=time_scale,
+        t0_us=manifest.t0_us or 0,
+        warm_ups_us=manifest.warm_ups_us,
+        never_taken=never_taken,
+        aborted=aborted,
+        stalls=stalls(run.scan("samples"), time_scale),
+        hub_latency_p99_us=probe.all.quantile_us(0.99),
+        connect_p99_us=connect_p99_us,
+        cpu_share=probe.cpu_share,
+        cpu_wait_share=probe.cpu_wait_share,
+    )
+    manifest.verdict = verdict(found, scenario.verdict)
+    return {
+        "schema": 1,
+        "run": str(run.path),
+        "emulated": manifest.emulated,
+        "condition": manifest.condition,
+        "estimate": None if estimate is None else msgspec.to_builtins(estimate),
+        "verdict": manifest.verdict,
+        "requests": counts(requests, never_taken),
+        "tokens": tokens(requests),
+        "latency_ms": latencies_ms(without_warm_up(requests, manifest.warm_ups_us), time_scale),
+    }
+
+
+def compact(run: RunDir, *, whole: bool, planned: int | None) -> None:
+    """Merge shards: all requests of a run that is over; of one that may go on, those of its own writers."""
+    if whole and planned is not None and planned <= _COMPACT_ROWS:
+        run.compact("requests")
+    else:
+        run.compact("requests", writer=WORKER)
+    run.compact("samples", writer=SAMPLER)
