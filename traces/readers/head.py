@@ -13,6 +13,7 @@ from traces.readers.json_split import split_json, visible_keys
 
 _COLUMN_NAME: Final = re.compile(r"[A-Za-z_][\w .-]{0,39}")
 _LOOKED_AT: Final = 200
+_GOES_ON: Final = re.compile(rb'[^\n]*(?:\{\s*\n\s*["}]|[\[,]\s*\n)')
 PARQUET_MAGIC: Final = b"PAR1"
 
 
@@ -69,8 +70,9 @@ def one_value_per_line(content: bytes) -> bool:
     if text.startswith(b"["):
         return False
     first, line_feed, _ = text.partition(b"\n")
-    # A first line longer than what we see is taken for a line: rows with prompts can be long.
-    return not line_feed or _decoded(first) is not None or not first.rstrip().endswith((b"{", b"[", b","))
+    # A first line longer than what we see is taken for a line: rows with prompts can be long. A first line that breaks
+    # off is taken for a bad row, unless what follows goes on with it.
+    return not line_feed or _decoded(first) is not None or not _GOES_ON.match(text)
 
 
 def _decoded(text: bytes) -> Any:

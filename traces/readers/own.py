@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -54,10 +54,18 @@ def origin_us(path: Path, _options: Options) -> int | None:
     return int(stated) if stated else None
 
 
-def write(path: Path, frame: pl.LazyFrame, origin_us: int | None, lineage: Mapping[str, str] | None = None) -> None:
+def write(
+    path: Path,
+    frame: pl.LazyFrame,
+    origin_us: int | None,
+    lineage: Mapping[str, str] | None = None,
+    *,
+    unless: Callable[[], bool] | None = None,
+) -> None:
     """Write a trace frame atomically and durably, in bounded memory; `origin_us` is the instant of arrival 0.
 
-    `lineage` is further metadata: how the trace came to be (`traces.lineage.metadata`).
+    `lineage` is further metadata: how the trace came to be (`traces.lineage.metadata`). What was written is thrown away
+    when `unless`, asked at the end, says so; a file that was there stays.
     """
     if not path.parent.is_dir():
         raise BadInputError(f"{path}: there is no folder {path.parent}; make it, or choose another place")
@@ -71,7 +79,8 @@ def write(path: Path, frame: pl.LazyFrame, origin_us: int | None, lineage: Mappi
             metadata={"ramptrace.schema_version": SCHEMA_VERSION, **stated, **(lineage or {})},
             engine="streaming",
         )
-        temporary.rename(path)
+        if unless is None or not unless():
+            temporary.rename(path)
     except OSError as error:
         raise BadInputError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from error
     finally:
