@@ -94,3 +94,15 @@ def test_damaged_pages_are_one_clear_error(tmp_path):
     path.write_bytes(bytes(content))
     with pytest.raises(BadInputError, match="damaged Parquet data"):
         open_trace(str(path)).account()
+
+
+def test_a_source_that_turns_out_unordered_is_written_whole_and_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("traces.readers.lines._CHUNK_BYTES", 60)
+    path, output = tmp_path / "t.csv", tmp_path / "o.parquet"
+    lines = [b"2023-11-16 18:17:%02d,%d,1\n" % (second, second) for second in (10, 11, 12, 13, 9, 14)]
+    path.write_bytes(HEADER + b"".join(lines))
+    for _ in range(20):
+        loaded = open_trace(str(path))
+        assert loaded.write(output).inversions == 1
+        assert pl.read_parquet(output)["input_tokens"].to_list() == [9, 10, 11, 12, 13, 14]
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["o.parquet", "t.csv"]

@@ -176,19 +176,14 @@ class LoadedTrace:
         def frames() -> Iterator[pl.DataFrame]:
             yield first
             for frame in kept:
+                # Ended, not raised: a failed sink may still be at its file when the next one begins.
                 if tally.inversions:
-                    raise _OutOfOrderError
+                    return
                 yield frame
 
-        try:
-            relative = _lazily(frames).with_columns(pl.col("arrival_us") - first_us)
-            own.write(output, relative, None if origin is None else origin + first_us, self._metadata)
-        except _OutOfOrderError:
-            return
-
-
-class _OutOfOrderError(Exception):
-    """A row arrives before an earlier one: what was written so far is of no use."""
+        relative = _lazily(frames).with_columns(pl.col("arrival_us") - first_us)
+        origin_us = None if origin is None else origin + first_us
+        own.write(output, relative, origin_us, self._metadata, unless=lambda: bool(tally.inversions))
 
 
 def _lazily(frames: Callable[[], Iterator[pl.DataFrame]]) -> pl.LazyFrame:

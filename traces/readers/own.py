@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -56,10 +56,18 @@ def origin_us(path: Path, _options: Options) -> int | None:
     return int(stated) if stated else None
 
 
-def write(path: Path, frame: pl.LazyFrame, origin_us: int | None, lineage: Mapping[str, str] | None = None) -> None:
+def write(
+    path: Path,
+    frame: pl.LazyFrame,
+    origin_us: int | None,
+    lineage: Mapping[str, str] | None = None,
+    *,
+    unless: Callable[[], bool] | None = None,
+) -> None:
     """Write a trace frame atomically and durably, in bounded memory; `origin_us` is the instant of arrival 0.
 
-    `lineage` is further metadata: how the trace came to be (`traces.lineage.metadata`).
+    `lineage` is further metadata: how the trace came to be (`traces.lineage.metadata`). What was written is thrown away
+    when `unless`, asked at the end, says so; a file that was there stays.
     """
     refuse_as_output(path)
     if not path.parent.is_dir():
@@ -74,11 +82,8 @@ def write(path: Path, frame: pl.LazyFrame, origin_us: int | None, lineage: Mappi
             metadata={"ramptrace.schema_version": SCHEMA_VERSION, **stated, **(lineage or {})},
             engine="streaming",
         )
-        temporary.rename(path)
-    except (OSError, pl.exceptions.ComputeError) as error:
-        # A disk that fills up is an error of polars' own.
-        cause = getattr(error, "strerror", None) or first_line(error)
-        raise BadInputError(f"{path}: cannot be written ({cause}); choose another place") from error
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
