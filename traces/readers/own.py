@@ -82,8 +82,12 @@ def write(
             metadata={"ramptrace.schema_version": SCHEMA_VERSION, **stated, **(lineage or {})},
             engine="streaming",
         )
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+        if unless is None or not unless():
+            temporary.rename(path)
+    except (OSError, pl.exceptions.ComputeError) as error:
+        # A disk that fills up is an error of polars' own.
+        cause = getattr(error, "strerror", None) or first_line(error)
+        raise BadInputError(f"{path}: cannot be written ({cause}); choose another place") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
