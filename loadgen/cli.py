@@ -196,12 +196,23 @@ def _as_text(summary: dict[str, Any]) -> str:
         + "".join(f", {count} {kind}" for kind, count in requests["failed"].items())
         + "".join(f", {count} not sent ({reason})" for reason, count in requests["not_sent"].items()),
         *_token_lines(summary["tokens"]),
-        "latency of the successful, ms" + f"{'p50':>24}{'p95':>12}{'p99':>12}",
+        *_collector_lines(summary["collector"]),
+        f"{'latency of the successful, ms' + _times_real(summary['time_scale']):<41}{'p50':>12}{'p95':>12}{'p99':>12}",
     ]
     for name, row in summary["latency_ms"].items():
         values = "".join(f"{'-' if row[q] is None else format(row[q], '.1f'):>12}" for q in ("p50", "p95", "p99"))
         lines.append(f"  {name.replace('_', ' '):<39}{values}")
-    return "\n".join(lines)
+    return "\n".join([*lines, f"next      ramptrace analyse {summary['run']}"])
+
+
+def _times_real(time_scale: float) -> str:
+    return "" if time_scale == 1 else f", {time_scale:g}x time"
+
+
+def _collector_lines(collector: dict[str, Any]) -> list[str]:
+    if collector["state"] in {"finished", "absent"}:
+        return [] if collector["state"] == "finished" else ["collector none: no scaling events were asked for"]
+    return [f"collector {collector['state'].upper()}: {collector['detail'] or 'no reason known'}"]
 
 
 def _token_lines(tokens: dict[str, Any]) -> list[str]:

@@ -44,6 +44,7 @@ def conclude(
         connect_p99_us=connect_p99_us,
         cpu_share=probe.cpu_share,
         cpu_wait_share=probe.cpu_wait_share,
+        max_in_flight=scenario.replay.max_in_flight,
     )
     manifest.verdict = verdict(found, scenario.verdict)
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ from traces.errors import EXIT_INTERRUPTED, BadInputError, RamptraceError
 from traces.run import Manifest, RunDir, Stretch
 
 _COLLECTOR_READY_S = 60.0
+
+logger = logging.getLogger("ramptrace")
 
 
 class StoppedError(RamptraceError):
@@ -152,6 +155,9 @@ class ReplaySession:
             self._companion = Companion(self.run.path)
             self._companion.start(_COLLECTOR_READY_S, self._stopped)
         self._note_collector()
+        if self._companion is not None and self._companion.state["state"] == "died":
+            why = self._companion.state["detail"] or "no reason known"
+            logger.warning("the collector died before the load (%s); this run will have no scaling events", why)
 
     def _prepare_new(self) -> None:
         if self._run_path is not None:
@@ -418,7 +424,7 @@ class ReplaySession:
             self._companion.finish(self.scenario.collect.tail_us / manifest.time_scale / 1e6, self._abandoned)
         manifest.state = "interrupted" if partial or self.interrupted else "finished"
         self._note_collector()
-        return summary
+        return summary | {"collector": manifest.collector, "time_scale": manifest.time_scale}
 
     def _bound_clock_error(self) -> None:
         """Read an emulator's clock again, and widen the map's error to what it was off by at the end."""

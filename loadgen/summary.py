@@ -118,6 +118,7 @@ def fidelity(
     connect_p99_us: int | None = None,
     cpu_share: float | None = None,
     cpu_wait_share: float | None = None,
+    max_in_flight: int = 0,
 ) -> Fidelity:
     """Return how well the schedule was held, from a Request table (client clock); warm-up does not count."""
     measured = without_warm_up(requests, warm_ups_us)
@@ -142,6 +143,7 @@ def fidelity(
         warm_up_rows=everything - found["planned"],
         rows_killed=found["failed"].get(KILLED, 0),
         aborted=aborted,
+        max_in_flight=max_in_flight,
         time_scale=time_scale,
     )
 

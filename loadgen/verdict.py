@@ -35,6 +35,7 @@ class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
     warm_up_rows: int = 0
     rows_killed: int = 0
     aborted: str | None = None
+    max_in_flight: int = 0
     time_scale: float
 
 
@@ -84,8 +85,7 @@ def _judge_lag(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, str] | 
     limit = limits.invalid_lag_p99_ms if invalid else limits.degraded_lag_p99_ms
     return (
         INVALID if invalid else DEGRADED,
-        f"99 % of requests were sent at most {p99_ms:.1f} ms late, the limit is {limit:g} ms; "
-        + _remedy(p99_ms, fidelity),
+        f"p99 lag {p99_ms:.1f} ms exceeds {limit:g} ms; " + _remedy(p99_ms, fidelity),
     )
 
 
@@ -110,6 +110,8 @@ def _judge_processor(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, s
 def _remedy(p99_ms: float, fidelity: Fidelity) -> str:
     hub, connect = fidelity.hub_latency_p99_ms or 0.0, fidelity.connect_p99_ms or 0.0
     waited, ran = fidelity.cpu_wait_share or 0.0, fidelity.cpu_share or 0.0
+    if fidelity.max_in_flight and hub < p99_ms / 4:
+        return f"requests waited for the cap of {fidelity.max_in_flight} in flight: raise it, or leave it out"
     if waited > _BUSY_SHARE:
         return (
             f"other work on this machine kept the load generator waiting for a processor {waited:.0%} of the time: "
@@ -123,7 +125,7 @@ def _remedy(p99_ms: float, fidelity: Fidelity) -> str:
         return (
             f"opening connections took up to {connect:.0f} ms (p99): check the path to the target and its accept queue"
         )
-    return "requests waited for max_in_flight or were prepared too late: raise the cap, or lengthen replay.lead"
+    return "requests were prepared too late: lengthen replay.lead"
 
 
 def _judge_not_sent(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, str] | None:
