@@ -10,9 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from traces.readers.json_split import split_json, visible_keys
+from traces.readers.lines import HEAD_BYTES
 
 _COLUMN_NAME: Final = re.compile(r"[A-Za-z_][\w .-]{0,39}")
 _LOOKED_AT: Final = 200
+_GOES_ON: Final = re.compile(rb'[^\n]*(?:\{\s*\n\s*["}]|[\[,]\s*\n)')
 PARQUET_MAGIC: Final = b"PAR1"
 
 
@@ -64,18 +66,18 @@ class Head:
 
 
 def one_value_per_line(content: bytes) -> bool:
-    """Tell whether JSON that begins with `content` has a value on each line: it is neither an array nor spread out."""
+    """Tell whether JSON that begins with `content` has a value on each line: it is neither an array nor spread out.
+
+    A first line longer than what we see is taken for a line: rows with prompts can be long. One that breaks off is
+    taken for a bad row, unless what follows goes on with it to the end of a value, or to the end of what we see.
+    """
     text = content.lstrip()
     first, line_feed, rest = text.partition(b"\n")
     if text.startswith(b"["):
-        # A whole array on the first of several lines is one odd row, not the file.
         return bool(rest.strip()) and _decoded(first) is not None
-    # A first line longer than what we see is taken for a line: rows with prompts can be long.
-    if not line_feed or _decoded(first) is not None or not first.rstrip().endswith((b"{", b"[", b",")):
+    if not line_feed or not text.startswith(b"{") or _decoded(first) is not None or not _GOES_ON.match(text):
         return True
-    # A damaged first row can look like the begin of a value that is spread out. Whole objects at a line's very start
-    # tell: what is spread out has its inner objects indented, or followed by a comma.
-    return any(isinstance(_decoded(line), dict) for line in rest.split(b"\n") if line.startswith(b"{"))
+    return len(content) < HEAD_BYTES and _decoded(next(split_json([text]))[0]) is None
 
 
 def _decoded(text: bytes) -> Any:

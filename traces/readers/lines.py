@@ -40,8 +40,12 @@ def compression(path: Path) -> str | None:
 def read_head(path: Path) -> bytes:
     """Return the first 64 KiB of the file's content, decompressed; damaged data raises `BadInputError`."""
     if compression(path) == "zstd":
-        first = pl.scan_lines(path).head(64).collect().to_series()
-        return "".join(f"{line}\n" for line in first).encode()[:HEAD_BYTES]
+        head = b""
+        for piece, _ in _zstd_lines(path):
+            head += piece
+            if len(head) >= HEAD_BYTES:
+                break
+        return head[:HEAD_BYTES]
     with _opened(path) as file:
         return _read(file, path, HEAD_BYTES)
 
