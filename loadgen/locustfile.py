@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gevent
 from locust import events
 from locust.env import Environment
 from locust.runners import LocalRunner
@@ -109,6 +110,8 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
         # or Locust would take the one task away, and warn of a user that has none
         ReplayUser.idle.locust_tag_set = set(options.tags or ()) - set(options.exclude_tags or ())
     environment.host = environment.host or options.target or _scenario_target(options.scenario)
+    # Imports have held up the loop for seconds: a timer that is set now, `--run-time`, would count from before them.
+    gevent.get_hub().loop.update_now()
 
     def make_session(on_request: Callable[[RequestRow], None]) -> ReplaySession:
         return _session(environment, on_request)

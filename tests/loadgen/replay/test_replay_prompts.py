@@ -8,7 +8,7 @@ import struct
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadgen.images import image_url, parse_size, png
@@ -31,6 +31,7 @@ BUILT_IN_PROMPTS = prompts()
 
 
 @given(st.integers(0, 10**9), st.integers(1, 40_000), st.integers(0, 3))
+@settings(deadline=None)
 def test_a_prompt_has_its_length_and_is_the_same_every_time(row, tokens, seed):
     text = prompts(seed).text(planned(row, tokens))
     assert len(text.split(" ")) - 1 == tokens, "one word behind a space for each token"

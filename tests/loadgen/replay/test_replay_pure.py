@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadgen.histogram import Histogram
@@ -175,6 +175,7 @@ def test_warm_up_counts_for_nothing():
 
 
 @given(st.lists(st.integers(0, 10**7), min_size=1, max_size=300), st.sampled_from([0.5, 0.99, 0.999]))
+@settings(deadline=None)
 def test_streamed_quantiles_are_exact_to_four_digits(values, q):
     exact = sorted(values)[max(0, math.ceil(q * len(values)) - 1)]
     frame = requests(*({"due": T0, "sent": T0 + timedelta(microseconds=us), "outcome": "ok"} for us in values))
