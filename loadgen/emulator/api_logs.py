@@ -10,7 +10,7 @@ from loadgen.emulator.api import ApiError, Handler, arn, page
 from loadgen.emulator.config import EmulatorConfig
 from loadgen.emulator.container_log import LogEvent
 from loadgen.emulator.fleet import Instance
-from loadgen.emulator.model import Model
+from loadgen.emulator.model import EndpointModel
 
 _MOST_EVENTS = 10_000
 _BAD_PAGE = "InvalidParameterException"
@@ -19,7 +19,7 @@ _CREATED_SHARE = 0.7
 """A stream exists before its first event can be read: it is created on the way."""
 
 
-def describe_log_groups(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_log_groups(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeLogGroups' members."""
     name = group_name(model.config)
     if not name.startswith(request.get("logGroupNamePrefix", "")) or request.get("logGroupNamePattern", "") not in name:
@@ -38,7 +38,7 @@ def describe_log_groups(model: Model, request: Mapping[str, Any]) -> dict[str, A
     return {"logGroups": [group]}
 
 
-def describe_log_streams(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_log_streams(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeLogStreams' members."""
     _check_group(model, request)
     by_time = request.get("orderBy") == "LastEventTime"
@@ -58,7 +58,7 @@ def describe_log_streams(model: Model, request: Mapping[str, Any]) -> dict[str, 
     return {"logStreams": chosen, "nextToken": token}
 
 
-def get_log_events(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def get_log_events(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return GetLogEvents' members; at either end the token that led there is given again."""
     _check_group(model, request)
     instance = _streams(model).get(request["logStreamName"])
@@ -86,7 +86,7 @@ def get_log_events(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def filter_log_events(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def filter_log_events(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return FilterLogEvents' members: the events of several streams, by time."""
     _check_group(model, request)
     names, prefix = request.get("logStreamNames"), request.get("logStreamNamePrefix", "")
@@ -130,17 +130,17 @@ def group_name(config: EmulatorConfig) -> str:
     return f"/aws/sagemaker/Endpoints/{config.endpoint_name}"
 
 
-def _check_group(model: Model, request: Mapping[str, Any]) -> None:
+def _check_group(model: EndpointModel, request: Mapping[str, Any]) -> None:
     stated = request.get("logGroupName") or request.get("logGroupIdentifier", "").rpartition("log-group:")[2]
     if stated != group_name(model.config):
         raise ApiError("ResourceNotFoundException", "The specified log group does not exist.")
 
 
-def _streams(model: Model) -> dict[str, Instance]:
+def _streams(model: EndpointModel) -> dict[str, Instance]:
     return {f"{model.config.variant}/{instance.unit_id}": instance for instance in model.fleet.instances}
 
 
-def _events(model: Model, instance: Instance) -> list[LogEvent]:
+def _events(model: EndpointModel, instance: Instance) -> list[LogEvent]:
     return [event for event in instance.log if event.ingested_us <= model.now_us]
 
 
@@ -148,7 +148,7 @@ def _created_us(config: EmulatorConfig, instance: Instance) -> int:
     return instance.log[0].at_us + round(_CREATED_SHARE * config.log_ingestion_lag_s * 1e6)
 
 
-def _stream(model: Model, name: str, instance: Instance) -> dict[str, Any]:
+def _stream(model: EndpointModel, name: str, instance: Instance) -> dict[str, Any]:
     stream: dict[str, Any] = {
         "logStreamName": name,
         "creationTime": _created_us(model.config, instance) // 1000,
