@@ -75,6 +75,7 @@ class Autoscaler:
 
     def fulfilled(self, now_us: int, current: int) -> None:
         """Take note that the endpoint reached the desired count."""
+        self._agenda.shows()
         self.current = current
         activity, self._running = self._running, None
         if activity is None:
@@ -94,6 +95,7 @@ class Autoscaler:
 
     def _raise_floor(self, min_instances: int) -> None:
         self.min_instances = min_instances
+        self._agenda.shows()
         self._keep_floor()
 
     def _keep_floor(self) -> None:
@@ -109,7 +111,10 @@ class Autoscaler:
 
     def _tick(self, alarm: Alarm, interval_us: int, due_us: int) -> None:
         now_us = self._agenda.now_us
-        if alarm.evaluate(now_us, self._series) and alarm.state == "ALARM":
+        turned = alarm.evaluate(now_us, self._series)
+        if turned:
+            self._agenda.shows()
+        if turned and alarm.state == "ALARM":
             self._agenda.at(now_us + to_us(self._config.reaction_s), Rank.LIFE_CYCLE, self._act, alarm, now_us, now_us)
         self._agenda.at(due_us + interval_us, Rank.EVALUATION, self._tick, alarm, interval_us, due_us + interval_us)
 
@@ -120,6 +125,7 @@ class Autoscaler:
         now_us = self._agenda.now_us
         if self._decide(alarm, alarm_us) or alarm_us is not None:
             alarm.record_action(now_us, self.policy_arn)
+            self._agenda.shows()
         self._agenda.at(
             now_us + to_us(self._config.repeat_action_s), Rank.LIFE_CYCLE, self._act, alarm, turned_us, None
         )
@@ -173,11 +179,13 @@ class Autoscaler:
             breach_us=breach_us,
         )
         self.activities.append(activity)
+        self._agenda.shows()
         self._running, self.desired = activity, wanted
         self._agenda.at(now_us + self._accept_us, Rank.LIFE_CYCLE, self._accepted, activity)
         self._change_capacity(activity, wanted)
 
     def _accepted(self, activity: Activity) -> None:
+        self._agenda.shows()
         activity.status = "InProgress"
         activity.message = f"{_done(activity)} Waiting for change to be fulfilled by sagemaker."
 
@@ -195,6 +203,7 @@ class Autoscaler:
             capacity=self.desired,
         )
         self.activities.append(activity)
+        self._agenda.shows()
 
     def _cause(self, alarm: Alarm) -> str:
         return f"monitor alarm {alarm.rule.name} in state ALARM triggered policy {self.policy_name}"

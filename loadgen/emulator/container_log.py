@@ -11,6 +11,9 @@ from loadgen.emulator.startup import Timeline
 from traces.clock import to_datetime
 
 
+_CREATED_SHARE = 0.7
+
+
 class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One line, when the agent stamped it, and when the log service had it."""
 
@@ -67,6 +70,11 @@ def container_log(timeline: Timeline, config: EmulatorConfig) -> list[LogEvent]:
         LogEvent(at_us=at, ingested_us=at + lag_us, event_id=_event_id(timeline.unit_id, k, at), message=message)
         for k, (at, message) in enumerate(sorted(lines, key=lambda line: line[0]))
     ]
+
+
+def created_us(config: EmulatorConfig, log: list[LogEvent]) -> int:
+    """Return when a container's stream comes into being: before its first event can be read, on the way."""
+    return log[0].at_us + to_us(_CREATED_SHARE * config.log_ingestion_lag_s)
 
 
 def _engine(at_us: int, place: str, message: str) -> tuple[int, str]:

@@ -11,7 +11,7 @@ import msgspec
 from loadgen.emulator.agenda import Agenda, Rank
 from loadgen.emulator.autoscaler import Activity
 from loadgen.emulator.config import EmulatorConfig, Faults, to_us
-from loadgen.emulator.container_log import LogEvent, container_log
+from loadgen.emulator.container_log import LogEvent, container_log, created_us
 from loadgen.emulator.startup import Timeline, plan_start
 from traces.clock import to_datetime
 
@@ -141,6 +141,7 @@ class Fleet:
 
     def _accepted(self, desired: int) -> None:
         more = desired - self.current
+        self._agenda.shows()
         self.desired = desired
         self.modified_us = self._agenda.now_us
         message = f"Launching {more} instance(s)." if more > 0 else f"Terminating {-more} instance(s)."
@@ -149,6 +150,8 @@ class Fleet:
     def _add(self, plan: Timeline, scaling_id: str | None) -> Instance:
         instance = Instance(timeline=plan, log=container_log(plan, self._config), scaling_id=scaling_id)
         self.instances.append(instance)
+        for at_us in {created_us(self._config, instance.log), *(event.ingested_us for event in instance.log)}:
+            self._agenda.shows(at_us)
         if scaling_id is not None:
             # What is planned is entered when it happens: a run that ends earlier knows nothing of it.
             for anchor in _UNIT_ANCHORS:
@@ -179,6 +182,7 @@ class Fleet:
 
     def _finish(self, activity: Activity, direction: str) -> None:
         now_us = self._agenda.now_us
+        self._agenda.shows()
         self.current = len(self.in_service())
         self.variant_status = None
         self.modified_us = now_us
@@ -209,6 +213,7 @@ class Fleet:
         if unit_id is not None and self._config.host_id_label:
             labels["@resource.host.id"] = unit_id
         visible_us = at_us + to_us(self._config.operation_metric_lag_s)
+        self._agenda.shows(visible_us)
         self.operation_samples.append(
             OperationSample(
                 name=name, value=value, at_us=at_us, visible_us=visible_us, labels={**labels, **(more_labels or {})}

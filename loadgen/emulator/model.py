@@ -77,6 +77,10 @@ class EndpointModel:
         """The instant up to which the model has been advanced."""
         return self._agenda.now_us
 
+    def changed(self, after_us: int, until_us: int) -> bool:
+        """Tell whether what the platform answers (but for metric data) changed in `(after, until]`."""
+        return self._agenda.changed(after_us, until_us)
+
     def truth(self) -> list[TruthRow]:
         """Return what really happened so far, in order of time."""
         return sorted(self.fleet.truth, key=lambda row: row.at_us)

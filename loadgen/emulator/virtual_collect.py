@@ -1,4 +1,8 @@
-"""The collector in virtual time: its own sources, watches and journal, at the pace and with the jitter of the real one."""
+"""The collector in virtual time: its own sources, watches and journal, at the pace and with the jitter of the real one.
+
+A reading between which and the one before nothing changed on the platform would be dropped row by row; it is left out,
+and only its instant kept, as a lower bound for the next change. Nothing is left out where calls may be throttled.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,9 @@ import polars as pl
 
 from loadgen.collect.aws import Platform
 from loadgen.collect.base import Watched
+from loadgen.collect.endpoint_state import EndpointState
 from loadgen.collect.journal import Journal
+from loadgen.collect.metrics import Metrics
 from loadgen.collect.promql import PromApi
 from loadgen.collect.sagemaker import sources
 from loadgen.collect.watch import Watch
@@ -45,6 +51,7 @@ class VirtualCollector:
         self._run, self._platform, self._resource = run, platform, watched.resource
         self._journal = Journal(run)
         self._begin_us = platform.now_us
+        self._read_us: dict[str, int] = {}
         prom = cast("PromApi", VirtualProm(platform))
         found = sources(section, cast("Platform", platform), prom, watched, None)
         clock = cast("ClientClock", _Clock(platform))
@@ -58,7 +65,8 @@ class VirtualCollector:
         """Poll every source at its pace up to `until_us`, then everything once more, and write it."""
         for at_us, watch in self._polls(until_us):
             self._platform.begin(at_us)
-            at_once(watch.once())
+            if not self._would_show_nothing(watch, at_us):
+                at_once(watch.once())
         for watch in self._watches:
             self._platform.begin(until_us)
             if not watch.given_up:
@@ -85,6 +93,20 @@ class VirtualCollector:
             yield at_us, watch
             stretch = self._chances[number].uniform(1 - _JITTER, 1 + _JITTER)
             heapq.heappush(due, (at_us + round(watch.cadence.period_s * stretch * US_PER_S), number))
+
+    def _would_show_nothing(self, watch: Watch, at_us: int) -> bool:
+        """Tell whether a reading now has nothing new, and note that it was made."""
+        model, source = self._platform.model, watch.source
+        before_us = self._read_us.get(source.name)
+        self._read_us[source.name] = at_us
+        if before_us is None or source.name == Metrics.name or model.config.faults.throttled_share:
+            return False
+        self._platform.advance(at_us)
+        if model.changed(before_us, at_us):
+            return False
+        if isinstance(source, EndpointState):
+            source.unchanged_at(at_us)
+        return True
 
     def _write_heartbeats(self, until_us: int) -> None:
         at = pl.int_range(self._begin_us, until_us + 1, HEARTBEAT_US, eager=True).cast(pl.Datetime("us", "UTC"))

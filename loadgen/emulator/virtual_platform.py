@@ -41,7 +41,7 @@ class VirtualPlatform:
 
     def __init__(self, model: EndpointModel, advance: Advancing, seed: int) -> None:
         self.model = model
-        self._advance = advance
+        self.advance = advance
         self._random = random.Random(f"{seed}:throttling")
         self._now_us = model.now_us
 
@@ -89,7 +89,7 @@ class VirtualPlatform:
 
     def _call(self, handle: Any) -> Answer:
         sent_us = self._now_us
-        self._advance(sent_us + CALL_US // 2)
+        self.advance(sent_us + CALL_US // 2)
         # Another source's call may have brought the model further already.
         received_us = self._now_us = max(self.model.now_us, sent_us + CALL_US // 2) + CALL_US // 2
         if self._random.random() < self.model.config.faults.throttled_share:
