@@ -111,7 +111,8 @@ class Startup(_Table, frozen=True, kw_only=True):
     Pull and model download run side by side from the launch on and share one resource of `transfer_mb_per_s`: a byte of
     the image costs `pull_work_per_byte` on it (it is fetched, written and unpacked), a byte of the model costs 1, and
     `download_share` of it goes to the download while both run. A pulled image leaves a cold page cache, which delays
-    the container by `cold_page_cache_s`; weights load `process_start_s` (plus that delay) after the container's start.
+    the container by `cold_page_cache_s`; weights load `process_start_s` (plus that delay) after the container's start,
+    for `weights_s` and `weights_s_per_gb` for each gigabyte of the model.
 
     `transfer_spread` is how much machines differ in that resource (standard deviation of its logarithm). Of each
     scale-out, `warm_pool` instances are already there and need `warm_pool_start_s` instead of a provisioning. A start
@@ -129,6 +130,7 @@ class Startup(_Table, frozen=True, kw_only=True):
     download_share: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.4583
     process_start_s: Positive = 11.0
     weights_s: NonNegative = 30.0
+    weights_s_per_gb: NonNegative = 0.0
     warm_up_s: Positive = 20.0
     cold_page_cache_s: NonNegative = 11.0
     notice_s: NonNegative = 0.5
@@ -139,6 +141,11 @@ class Startup(_Table, frozen=True, kw_only=True):
     warm_pool_start_s: NonNegative = 5.0
     reuse_share: Share = 0.0
     data_cache: bool = False
+
+    @property
+    def load_s(self) -> float:
+        """How long loading the weights takes."""
+        return self.weights_s + self.weights_s_per_gb * self.model_gb
 
 
 class Faults(_Table, frozen=True, kw_only=True):

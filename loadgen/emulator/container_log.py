@@ -42,12 +42,12 @@ def container_log(timeline: Timeline, config: EmulatorConfig) -> list[LogEvent]:
         (started + 900_000, f"[INFO ] ModelManager - Loading model {model} {model} on gpu(0)"),
         (started + 1_000_000, "[INFO ] PyProcess - Start process: 19000 - retry: 0"),
         _engine(loading, "gpu_model_runner.py:3562", f"Starting to load model /opt/ml/model ({model})..."),
-        _engine(loaded, "default_loader.py:291", f"Loading weights took {startup.weights_s:.2f} seconds"),
+        _engine(loaded, "default_loader.py:291", f"Loading weights took {startup.load_s:.2f} seconds"),
         _engine(
             loaded + 400_000,
             "gpu_model_runner.py:3659",
             f"Model loading took {config.startup.model_gb / 1.073741824:.4f} GiB memory "
-            f"and {startup.weights_s + 0.4:.6f} seconds",
+            f"and {startup.load_s + 0.4:.6f} seconds",
         ),
         _engine(compiled, "monitor.py:34", f"torch.compile takes {0.42 * warm_up_s:.2f} s in total"),
         _engine(

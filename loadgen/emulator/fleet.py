@@ -52,12 +52,17 @@ class TruthRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Instance(msgspec.Struct, kw_only=True):
-    """One instance, its start, its log and the scaling activity that asked for it (none for the first ones)."""
+    """One instance, its start, its log and the scaling activity that asked for it (none for the first ones).
+
+    It takes requests from `joined_us` to `left_us`.
+    """
 
     timeline: Timeline
     log: list[LogEvent]
     scaling_id: str | None = None
     state: Literal["starting", "in_service", "terminated"] = "starting"
+    joined_us: int | None = None
+    left_us: int | None = None
 
     @property
     def unit_id(self) -> str:
@@ -108,6 +113,7 @@ class Fleet:
     def announce(self) -> None:
         """Let the units that are in service from the start join."""
         for instance in self.in_service():
+            instance.joined_us = self._agenda.now_us
             self._joined(instance.unit_id)
         self._settled()
 
@@ -166,12 +172,14 @@ class Fleet:
     def _scaled_out(self, activity: Activity, launched: list[Instance]) -> None:
         for instance in launched:
             instance.state = "in_service"
+            instance.joined_us = self._agenda.now_us
             self._note(activity.activity_id, instance.unit_id, "in_service", self._agenda.now_us)
             self._joined(instance.unit_id)
         self._finish(activity, "ScaleOut")
 
     def _drain(self, leaving: list[Instance]) -> None:
         for instance in leaving:
+            instance.left_us = self._agenda.now_us
             self._leaving(instance.unit_id)
         self._settled()
 

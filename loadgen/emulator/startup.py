@@ -68,7 +68,7 @@ def plan_start(
     started_us = max(pull_us, download_us)
     cold_us = 0 if cached else to_us(startup.cold_page_cache_s)
     load_us = started_us + to_us(startup.process_start_s) + cold_us
-    loaded_us = load_us + to_us(startup.weights_s)
+    loaded_us = load_us + to_us(startup.load_s)
     return Timeline(
         unit_id=unit_id,
         index=index,
