@@ -1,4 +1,4 @@
-"""The commands that touch the world: `replay`, and, each from its own part, `collect` and `emulate`."""
+"""The commands that touch the world: `replay`, and, each from its own part, `collect`, `emulate` and `simulate`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from loadgen.host import ReplayHost
     from loadgen.scenario import Scenario
 
-_ELSEWHERE = {"collect": "loadgen.collect.cli", "emulate": "loadgen.emulator.cli"}
+_ELSEWHERE = {
+    "collect": "loadgen.collect.cli",
+    "emulate": "loadgen.emulator.cli",
+    "simulate": "loadgen.emulator.simulate_cli",
+}
 
 
 def __getattr__(name: str) -> Any:
