@@ -1,7 +1,8 @@
 """A policy as Application Auto Scaling runs it: alarms call it, it sets a desired count; scheduled actions set a floor.
 
 Target tracking wants `ceil(current x metric / target)`, a step policy adds by how far the metric lies beyond the
-target; both are kept within the limits. While the endpoint is updating nothing is changed. After a change a cooldown holds, in which only a larger count than the last one asked for is acted on.
+target; both are kept within the limits. While the endpoint is updating nothing is changed. After a change a cooldown
+holds, in which only a larger count than the last one asked for is acted on.
 """
 
 from __future__ import annotations
@@ -164,9 +165,7 @@ class Autoscaler:
         first_us = min(breaches, default=None) if alarm.rule.above and alarm_us is not None else None
         self._begin(wanted, self._cause(alarm), alarm_us=alarm_us if alarm.rule.above else None, breach_us=first_us)
 
-    def _begin(
-        self, wanted: int, cause: str, *, alarm_us: int | None = None, breach_us: int | None = None
-    ) -> None:
+    def _begin(self, wanted: int, cause: str, *, alarm_us: int | None = None, breach_us: int | None = None) -> None:
         now_us = self._agenda.now_us
         activity = Activity(
             activity_id=self._uuid(),
