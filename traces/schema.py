@@ -165,7 +165,7 @@ class Observation(dy.Schema):
     method = dy.Enum(METHODS, nullable=False, description="how it is known")
     native_id = dy.String(nullable=False, description="stable id within the source")
     clock = dy.Enum(CLOCKS, nullable=False, description="clock of lo and hi")
-    resolution_us = dy.Int64(nullable=True, min=0, description="granularity of the source's stamps")
+    resolution_us = dy.Int64(nullable=True, min=0, description="granularity of the source's stamps, or of its duration")
     request_sent = _instant("when the reading that told was sent (client clock)")
     response_received = _instant("when it was received (client clock)", nullable=False)
     verified = dy.Bool(nullable=False, description="whether the source's meaning was checked on a live platform")

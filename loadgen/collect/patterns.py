@@ -39,6 +39,7 @@ class Match(NamedTuple):
 
     pattern: Pattern
     duration_us: int | None
+    duration_resolution_us: int | None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -59,7 +60,7 @@ def match(line: str) -> Match | None:
     for pattern in patterns():
         found = _compiled(pattern.regex).match(message)
         if found is not None:
-            return Match(pattern, _duration_us(found.groupdict()))
+            return Match(pattern, *_duration_us(found.groupdict()))
     return None
 
 
@@ -82,9 +83,14 @@ def _compiled(regex: str) -> re.Pattern[str]:
     return re.compile(regex)
 
 
-def _duration_us(groups: dict[str, str | None]) -> int | None:
-    if seconds := groups.get("seconds"):
-        return round(float(seconds) * 1_000_000)
-    if millis := groups.get("millis"):
-        return round(float(millis) * 1_000)
-    return None
+def _duration_us(groups: dict[str, str | None]) -> tuple[int | None, int | None]:
+    """Return a stated duration, and the unit of its last digit: it was rounded, or cut, to that.
+
+    >>> _duration_us({"seconds": "30.12"}), _duration_us({"millis": "450"}), _duration_us({})
+    ((30120000, 10000), (450000, 1000), (None, None))
+    """
+    for name, unit_us in (("seconds", 1_000_000), ("millis", 1_000)):
+        if stated := groups.get(name):
+            decimals = len(stated.partition(".")[2])
+            return round(float(stated) * unit_us), max(1, round(unit_us / 10**decimals))
+    return None, None
