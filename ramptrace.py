@@ -30,6 +30,7 @@ __version__ = "0.1.0"
 _COMMANDS = {
     "trace": ("traces.cli", "Read, check and describe recorded traffic."),
     "replay": ("loadgen.cli", "Replay a trace, headless, and collect scaling events meanwhile."),
+    "ui": ("loadgen.cli", "Replay with Locust's web UI and the live page of scaling."),
     "collect": ("loadgen.cli", "Collect scaling events alone."),
     "emulate": ("loadgen.cli", "Serve the emulated endpoint and its platform on loopback."),
     "analyse": ("analysis.cli", "Attribute a run's time to capacity."),

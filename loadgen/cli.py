@@ -1,4 +1,4 @@
-"""The commands that touch the world: `replay`, and, each from its own part, `collect` and `emulate`."""
+"""The commands that touch the world: `replay`, and, each from its own part, `ui`, `collect` and `emulate`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
     from loadgen.host import ReplayHost
     from loadgen.scenario import Scenario
+    from loadgen.session import Progress
 
-_ELSEWHERE = {"collect": "loadgen.collect.cli", "emulate": "loadgen.emulator.cli"}
+_ELSEWHERE = {"collect": "loadgen.collect.cli", "emulate": "loadgen.emulator.cli", "ui": "loadgen.live.cli"}
 
 
 def __getattr__(name: str) -> Any:
@@ -164,9 +165,9 @@ def _run_headless(scenario: Scenario, **session: Any) -> ReplayHost:
 
 
 def _show_progress(host: ReplayHost) -> None:
-    import gevent
+    import shutil
 
-    from traces.units import format_duration
+    import gevent
 
     before = 0
     while True:
@@ -174,14 +175,26 @@ def _show_progress(host: ReplayHost) -> None:
         if host.session is None:
             continue
         now = host.session.progress()
-        lag = "-" if now.lag_p99_us is None else format_duration(now.lag_p99_us)
-        left = "" if now.length_us is None else f"  {format_duration(max(0, now.length_us - now.elapsed_us))} left"
-        line = (
-            f"\r{now.started}/{now.planned or '∞'} sent  {now.started - before}/s  {now.in_flight} in flight  "
-            f"lag p99 {lag}{left}"
-        )
+        line = progress_line(now, now.started - before, host.session.verdict_so_far())
         before = now.started
-        click.echo(line.ljust(100), err=True, nl=False)
+        width = min(100, shutil.get_terminal_size().columns - 1)
+        click.echo(f"\r{line[:width].ljust(width)}", err=True, nl=False)
+
+
+def progress_line(now: Progress, per_s: int, so_far: dict[str, Any] | None) -> str:
+    """Return where a replay stands in under 80 columns: rate, lag, the verdict so far and the time that is left."""
+    from traces.units import format_duration
+
+    if now.elapsed_us < 0:
+        return f"starts in {format_duration(-now.elapsed_us)}"
+    parts = [f"{now.started}/{now.planned or '∞'} sent", f"{per_s}/s", f"{now.in_flight} in flight"]
+    if so_far is not None:
+        parts.append(f"lag p99 {format_duration(so_far['lag_p99_ms'] * 1e3)}")
+        parts.append(f"{so_far['status']} so far")
+    if now.length_us is not None:
+        left = now.length_us - now.elapsed_us
+        parts.append(f"{format_duration(left)} left" if left > 0 else "last answers")
+    return "  ".join(parts)
 
 
 def _as_text(summary: dict[str, Any]) -> str:

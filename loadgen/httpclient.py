@@ -80,12 +80,16 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stamps:
-    """Client instants (µs) and sizes of one exchange, filled in as it happens, so that a failure keeps them."""
+    """Client instants (µs) and sizes of one exchange, filled in as it happens, so that a failure keeps them.
 
-    __slots__ = ("bytes_received", "bytes_sent", "connect_us", "headers_us", "sent_us", "status")
+    `on_sent` is called once, with the instant at which the first byte goes.
+    """
+
+    __slots__ = ("bytes_received", "bytes_sent", "connect_us", "headers_us", "on_sent", "sent_us", "status")
 
     def __init__(self) -> None:
         self.sent_us: int | None = None
+        self.on_sent: Callable[[int], None] | None = None
         self.headers_us: int | None = None
         self.status: int | None = None
         self.connect_us: int | None = None
@@ -238,6 +242,9 @@ class HttpClient:
         reusable = False
         try:
             stamps.sent_us = self._now_us()
+            if stamps.on_sent is not None:
+                stamps.on_sent(stamps.sent_us)
+                stamps.on_sent = None
             try:
                 sock.sendall(wire)
             except OSError as error:

@@ -7,7 +7,9 @@ The exit code is the run's verdict, as with `ramptrace replay`: a failed request
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,9 @@ from locust.runners import LocalRunner
 
 from loadgen import web_login
 from loadgen.host import ReplayHost, ReplayUser
+from loadgen.live import pages
+from loadgen.live.cli import OPEN
+from loadgen.live.view import LiveView
 from loadgen.options import resolve_scenario
 from loadgen.recorder import RequestRow
 from loadgen.scenario import load_scenario
@@ -29,6 +34,7 @@ __all__ = ["ReplayUser"]
 
 logger = logging.getLogger("ramptrace")
 
+_LISTENS_AFTER_S = 1.0
 _TEXT_OPTIONS = {
     "scenario": "Scenario file (TOML); the options below win over it",
     "trace": "Trace file, or corpus:NAME",
@@ -125,7 +131,19 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
             verdict = host.summary["verdict"]
             logger.info("%s: %s %s", host.summary["run"], verdict["status"], "; ".join(verdict["reasons"]))
 
-    ReplayHost(environment, make_session, on_end=report)
+    host = ReplayHost(environment, make_session, on_end=report)
+    if environment.web_ui is not None:
+        pages.install(environment.web_ui, LiveView(host))
+        address = _address(environment.web_ui)
+        logger.info("live page: %s", address)
+        if os.environ.pop(OPEN, None):
+            gevent.spawn_later(_LISTENS_AFTER_S, gevent.get_hub().threadpool.apply, webbrowser.open, (address,))
+
+
+def _address(web_ui: Any) -> str:
+    scheme = "https" if web_ui.tls_cert else "http"
+    name = f"[{web_ui.host}]" if ":" in web_ui.host else web_ui.host or "localhost"
+    return f"{scheme}://{name}:{web_ui.port}{web_ui.app.blueprints['locust'].url_prefix or ''}/scaling"
 
 
 def _session(environment: Environment, on_request: Callable[[RequestRow], None]) -> ReplaySession:

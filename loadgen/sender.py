@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Protocol
 
 import gevent
 
@@ -20,8 +22,18 @@ class CancelledError(gevent.GreenletExit):  # type: ignore[misc] # untyped base
     """Thrown into a request in flight to end it; its argument is the reason that is recorded."""
 
 
+class Watch(Protocol):
+    """Who is told of requests while they are under way (client µs)."""
+
+    def due(self, due_us: int) -> None:
+        """Take a request whose time has come."""
+
+    def sent(self, due_us: int, sent_us: int) -> None:
+        """Take a request whose first byte goes now."""
+
+
 class Sender:
-    """Sends prepared requests and hands a finished row of each to `record`, exactly once."""
+    """Sends prepared requests and hands a finished row of each to `record`, exactly once; `watch` looks on."""
 
     def __init__(
         self,
@@ -32,6 +44,7 @@ class Sender:
         t0_us: int,
         timeout_s: float,
         record: Callable[[RequestRow], None],
+        watch: Watch | None = None,
     ) -> None:
         self._client = client
         self._endpoint = endpoint
@@ -39,6 +52,7 @@ class Sender:
         self._t0_us = t0_us
         self._timeout_s = timeout_s
         self._record = record
+        self._watch = watch
         self.in_flight = 0
         self.lag = Histogram()
         self.connect = Histogram()
@@ -48,6 +62,9 @@ class Sender:
         row = prepared_row(item, self._t0_us, self._endpoint.kind)
         request, stamps, reply = item.request, Stamps(), Reply()
         body: Body | None = None
+        if self._watch is not None:
+            self._watch.due(row.due)
+            stamps.on_sent = partial(self._watch.sent, row.due)
 
         def open_decoder(status: int, headers: Headers) -> Decoder:
             nonlocal body

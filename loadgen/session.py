@@ -23,6 +23,8 @@ from loadgen.filing import new_run, same_clock, stopped_run
 from loadgen.guard import Estimate, described, estimate, needs_confirmation, refuse_beyond
 from loadgen.httpclient import HttpClient
 from loadgen.intake import cut_trace, last_arrival_us, recut, write_trace
+from loadgen.live.meter import Meter
+from loadgen.live.so_far import verdict_so_far
 from loadgen.lookahead import LookAhead, Plan, Prepared
 from loadgen.native import in_thread, quiet_interpreter
 from loadgen.plan import PlannedRequest, due_offset_us
@@ -82,6 +84,7 @@ class ReplaySession:
         self.run: RunDir
         self.manifest: Manifest
         self.aborted: str | None = None
+        self.meter: Meter | None = None
         self._run_path = run_path
         self._resume = resume
         self._on_request = on_request
@@ -267,6 +270,18 @@ class ReplaySession:
             length_us=self._last_due_us,
         )
 
+    def verdict_so_far(self) -> dict[str, Any] | None:
+        """Return `status`, `reasons` and `lag_p99_ms` as they would be if it ended now; None before a row was sent."""
+        if self.meter is None:
+            return None
+        return verdict_so_far(
+            self.meter,
+            self.scenario.verdict,
+            hub=self._probe.all,
+            connect=self._sender.connect if self._sender else None,
+            max_in_flight=self.scenario.replay.max_in_flight,
+        )
+
     def _unwritable(self, error: OSError) -> RamptraceError:
         return RamptraceError(f"{self.run.path}: {error}; make room and go on with `ramptrace replay --resume`")
 
@@ -308,6 +323,12 @@ class ReplaySession:
             stretch.warm_up_until_us = self._measured_from_us
         manifest.stretches.append(stretch)
         self.run.write_manifest(manifest)
+        self.meter = Meter(
+            t0_us=self._t0_us,
+            time_scale=manifest.time_scale,
+            limit_us=round(self.scenario.verdict.invalid_lag_p99_ms * 1e3),
+            measured_from_us=self._measured_from_us,
+        )
 
     def _sampler(self) -> Sampler:
         return Sampler(
@@ -340,6 +361,7 @@ class ReplaySession:
             t0_us=self._t0_us,
             timeout_s=target.request_timeout_us / time_scale / 1e6,
             record=self._record,
+            watch=self.meter,
         )
         dispatcher = self._dispatcher = Dispatcher(
             lookahead,
@@ -377,6 +399,8 @@ class ReplaySession:
 
     def _record(self, row: RequestRow) -> None:
         self._recorder.request(row)
+        if self.meter is not None:
+            self.meter.ended(row)
         if row.done is not None and row.due >= self._measured_from_us:
             self._abort.ended(
                 row.done,
