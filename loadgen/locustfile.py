@@ -18,6 +18,7 @@ from locust.env import Environment
 from locust.runners import LocalRunner
 
 from loadgen import web_login
+from loadgen.filing import refuse_remote
 from loadgen.host import ReplayHost, ReplayUser
 from loadgen.options import resolve_scenario
 from loadgen.recorder import RequestRow
@@ -132,6 +133,8 @@ def _session(environment: Environment, on_request: Callable[[RequestRow], None])
     options = environment.parsed_options
     given = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) or None for name in _TEXT_OPTIONS}
     path, run_dir = given.pop("scenario"), given.pop("run_dir")
+    if run_dir is not None:
+        refuse_remote(run_dir)
     given["target"] = environment.host or None
     given["abort_on"] = given["abort_on"].split(",") if given["abort_on"] else None
     given |= {name: getattr(options, name) or None for name in _OTHER_OPTIONS}

@@ -256,7 +256,10 @@ class EmulatorSection(_Section, frozen=True, kw_only=True):
 
 
 class RunSection(_Section, frozen=True, kw_only=True):
-    """How to file the run: `runs/<time>-<name>` under `directory`; `condition` names the arm of a comparison."""
+    """How to file the run: `runs/<time>-<name>` under `directory`, which may be `s3://BUCKET/PREFIX`.
+
+    `condition` names the arm of a comparison.
+    """
 
     directory: str = "runs"
     condition: str | None = None
