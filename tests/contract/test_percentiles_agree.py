@@ -41,7 +41,7 @@ def test_replay_and_analysis_state_the_same_percentiles(count):
         expected = waits[math.ceil(q * (count - 1))]
         assert analysed["ttft_from_sent"][f"p{round(q * 100)}_s"] == pytest.approx(expected, abs=1e-9)
     facts = fidelity(
-        frame.lazy(), t0_us=0, time_scale=1.0, hub_latency_p99_us=None, connect_p99_us=None
+        frame.lazy(), t0_us=0, time_scale=1.0
     )  # fmt: skip
     told = verdict(facts, VerdictSection())
     again = fidelity_by_analysis(Manifest(run_id="r"), frame, 0)
