@@ -147,11 +147,11 @@ def _run_headless(scenario: Scenario, **session: Any) -> ReplayHost:
     from locust.env import Environment
 
     from loadgen.host import ReplayHost, ReplayUser
-    from loadgen.session import ReplaySession
+    from loadgen.local import LocalSession
 
     environment = Environment(user_classes=[ReplayUser])
     runner = environment.create_local_runner()
-    host = ReplayHost(environment, lambda record: ReplaySession(scenario, on_request=record, **session))
+    host = ReplayHost(environment, lambda record: LocalSession(scenario, on_request=record, **session))
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         numbers.append(signal.SIGHUP)  # a closed terminal ends the run in good order; under nohup it goes on

@@ -13,7 +13,8 @@ import msgspec
 
 from loadgen.endpoints.base import shown_address
 from loadgen.intake import Cut
-from loadgen.scenario import Scenario, build_scenario
+from loadgen.scenario import Scenario
+from loadgen.scenario_file import build_scenario
 from traces.clock import EndpointClock
 from traces.errors import BadInputError
 from traces.mirror import is_remote

@@ -100,7 +100,8 @@ def _settings(
     """Return the section, the directory for runs, the condition and the emulator's address; options override."""
     import msgspec
 
-    from loadgen.scenario import CollectSection, load_scenario
+    from loadgen.scenario import CollectSection
+    from loadgen.scenario_file import load_scenario
     from traces.errors import BadInputError
 
     if "@" in (options.get("endpoint_url") or ""):
