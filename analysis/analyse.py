@@ -11,12 +11,12 @@ import polars as pl
 
 from analysis import capacity as cap
 from analysis.attribution import attribute_scale_outs
-from analysis.demand import load_per_bin, offered
+from analysis.demand import due_instants, load_per_bin, offered, unrecorded
 from analysis.facts import capacity_errors, not_scaled, ready_capacity
 from analysis.fidelity import fidelity, without_warm_up
 from analysis.inputs import RunInputs, open_run, sightings
-from analysis.latency import by_window, errors, over_time
-from analysis.quality import assess, never_recorded, offset_beyond_date_us
+from analysis.latency import by_window, errors, over_time, timings
+from analysis.quality import assess, offset_beyond_date_us
 from analysis.records import Finding, ScaleOutResult
 from analysis.timelines import Context
 from traces.run import Manifest
@@ -50,18 +50,24 @@ class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True):
 
 def analyse_run(path: str | Path) -> RunAnalysis:
     """Return the analysis of the run directory at `path`, finished or not. Not a run directory: BadInputError."""
-    return analyse(open_run(path))
+    try:
+        return analyse(open_run(path))
+    except pl.exceptions.ComputeError:
+        # A file of requests is damaged inside; finding out which costs a reading of them all.
+        return analyse(open_run(path, checked=True))
 
 
 def analyse(inputs: RunInputs) -> RunAnalysis:
     """Return the analysis of an opened run."""
-    findings = [*inputs.findings, *assess(inputs)]
+    missing = unrecorded(inputs.trace, inputs.requests)
+    findings = [*inputs.findings, *assess(inputs, len(missing))]
     seen = sightings(inputs.observations)
-    arrivals = offered(inputs.trace, inputs.requests, inputs.load_start_us)
-    context = Context(inputs=inputs, seen=seen, arrivals=arrivals, offset_us=offset_beyond_date_us(inputs))
+    arrivals = offered(missing, inputs.requests, inputs.load_start_us)
+    due_us = due_instants(arrivals)
+    context = Context(inputs=inputs, seen=seen, due_us=due_us, offset_us=offset_beyond_date_us(inputs))
     scale_outs, rate = attribute_scale_outs(context, findings)
-    bin_us = _bin_us(arrivals)
-    load = load_per_bin(arrivals, bin_us)
+    bin_us = _bin_us(due_us)
+    load = load_per_bin(arrivals, inputs.requests, bin_us)
     steps = ready_capacity(context, scale_outs)
     load = cap.against_demand(load, steps, rate, bin_us)
     deficit = None if rate is None else float(load["deficit_requests"].sum())
@@ -70,8 +76,9 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
     if refused:
         text = f"the platform reported insufficient capacity {refused}×: provisioning includes the wait for a machine"
         findings.append(Finding(code="capacity-errors", severity="warning", text=text))
-    measured = without_warm_up(inputs.manifest, inputs.requests)
-    if excluded := len(inputs.requests) - len(measured):
+    requests = without_warm_up(inputs.manifest, inputs.requests)
+    measured = timings(requests)
+    if excluded := inputs.request_rows - len(measured):
         text = f"{excluded} requests were warm-up: they count as load, and for no latency"
         findings.append(Finding(code="warm-up", severity="info", text=text))
     if not scale_outs:
@@ -87,16 +94,16 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
         platform=seen[0].platform if seen else None,
         scale_outs=tuple(scale_outs),
         findings=tuple(dict.fromkeys(findings)),
-        fidelity=fidelity(inputs.manifest, measured, never_recorded(inputs)),
+        fidelity=fidelity(inputs.manifest, measured, len(missing)),
         latency=by_window(measured, _windows(scale_outs)),
-        errors=errors(measured),
+        errors=errors(requests),
         bin_us=bin_us,
         load=load,
         capacity=tuple(steps),
         unit_rate=rate,
         deficit_requests=deficit,
         latency_over_time=over_time(measured, bin_us),
-        request_count=len(inputs.requests),
+        request_count=inputs.request_rows,
         capacity_errors=refused,
     )
 
@@ -119,12 +126,9 @@ def _windows(scale_outs: Sequence[ScaleOutResult]) -> dict[str, tuple[int | None
     return windows
 
 
-def _bin_us(arrivals: pl.DataFrame) -> int:
+def _bin_us(due_us: pl.Series) -> int:
     """Return a bin that shows the run in at most `_MOST_BINS` bins."""
-    if arrivals.is_empty():
+    if due_us.is_empty():
         return _BINS_US[0]
-    due = arrivals["due_us"]
-    last: int = due.max()  # type: ignore[assignment]
-    first: int = due.min()  # type: ignore[assignment]
-    length = last - first
+    length = int(due_us[-1]) - int(due_us[0])
     return next((b for b in _BINS_US if length <= b * _MOST_BINS), _BINS_US[-1])

@@ -8,8 +8,9 @@ from typing import Final
 import msgspec
 
 from analysis import capacity as cap
-from analysis.demand import evident_after_us, find_onset
+from analysis.demand import between
 from analysis.facts import since_us, units_at_start
+from analysis.onset import evident_after_us, find_onset
 from analysis.phases import attribute
 from analysis.reconcile import FIRST_DECISION, PERIOD_CLOSED, Timeline
 from analysis.records import AnchorValue, Finding, Onset, ScaleOutResult, UnitTimes
@@ -42,7 +43,7 @@ def attribute_scale_outs(context: Context, findings: list[Finding]) -> tuple[lis
 
 def _onset(context: Context, evidence: ScaleOutEvidence, previous: int | None) -> Onset | None:
     breach = next((s.hi_us for s in evidence.shared if s.anchor == "breach"), None)
-    due, decision = context.arrivals["due_us"], evidence.steps[0].at_us
+    due, decision = context.due_us, evidence.steps[0].at_us
     found = find_onset(due, previous, decision, breach)
     if found is None:
         return None
@@ -133,8 +134,7 @@ def _rate(
 
 
 def _offered(context: Context, begin: int, end: int) -> float:
-    due = context.arrivals["due_us"]
-    return int(((due >= begin) & (due < end)).sum()) / max(end - begin, 1) * US_PER_S
+    return len(between(context.due_us, begin, end)) / max(end - begin, 1) * US_PER_S
 
 
 def _needed(
@@ -151,8 +151,7 @@ def _needed(
     if rate is None or onset is None or desired is None or not served:
         return desired
     until = max(t.at("in_service") or 0 for t in served)
-    due = context.arrivals["due_us"]
-    last: int = due.max()  # type: ignore[assignment]
+    last = int(context.due_us[-1])
     wanted = cap.units_needed(_offered(context, onset.at_us, min(until, last)), rate.requests_per_s)
     if wanted > desired:
         text = (

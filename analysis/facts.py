@@ -39,7 +39,7 @@ def capacity_errors(context: Context) -> int:
 
 def since_us(context: Context) -> int | None:
     """Return the start of the load: what was decided before it, the load cannot have caused."""
-    first: int | None = context.arrivals["due_us"].min()  # type: ignore[assignment]
+    first = None if context.due_us.is_empty() else int(context.due_us[0])
     starts = [at for at in (context.inputs.load_start_us, first) if at is not None]
     return min(starts, default=None)
 
