@@ -92,7 +92,8 @@ def compare(runs: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     ramptrace compare runs/before runs/after -o change.html
     """  # noqa: D301 - click wants the character, not its escape
     from analysis.analyse import analyse_run
-    from analysis.compare import compare_runs, comparison_entry
+    from analysis.compare import compare_runs
+    from analysis.compare_entry import comparison_entry
     from analysis.locations import opened
     from analysis.report.text import comparison_text
 
