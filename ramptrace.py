@@ -196,7 +196,8 @@ def _demo_arm(run: Path, condition: str, cache_flag: str, time_scale: float, env
 
 def _demo_conclude(home: Path, paths: list[Path], *, as_json: bool) -> None:
     from analysis.analyse import analyse_run
-    from analysis.compare import compare_runs, comparison_entry
+    from analysis.compare import compare_runs
+    from analysis.compare_entry import comparison_entry
     from analysis.report.html import write_report
     from analysis.report.store import write_results
     from analysis.report.text import comparison_text

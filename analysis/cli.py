@@ -84,7 +84,8 @@ def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
     ramptrace compare runs/before runs/after -o change.html
     """  # noqa: D301 - click wants the character, not its escape
     from analysis.analyse import analyse_run
-    from analysis.compare import compare_runs, comparison_entry
+    from analysis.compare import compare_runs
+    from analysis.compare_entry import comparison_entry
     from analysis.report.text import comparison_text
 
     found = [analyse_run(run) for run in runs]

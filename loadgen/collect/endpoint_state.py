@@ -61,6 +61,10 @@ class EndpointState:
             if isinstance(sent_us, int):
                 self._seen = {key: Seen(value, sent_us) for key, value in fields(before, watched.variant).items()}
 
+    def unchanged_at(self, sent_us: int) -> None:
+        """Take note that a reading sent at `sent_us` (client time) would have shown the same as the last one."""
+        self._seen = {key: seen._replace(sent_us=sent_us) for key, seen in self._seen.items()}
+
     async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
         """Return what changed since the last reading, and the reading itself as a snapshot."""
         answer = await self._api.call("describe_endpoint", EndpointName=self._watched.endpoint)
