@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import Any, Protocol
 
 from botocore.exceptions import ClientError
 
 from loadgen.collect import component_state, endpoint_state
 from loadgen.collect.alarms import Alarms
-from loadgen.collect.aws import Aws, Permission
+from loadgen.collect.aws import Api, Aws, Permission
 from loadgen.collect.base import (
     DeniedError,
     ExpiredError,
@@ -71,41 +72,54 @@ class SageMaker:
 
     def sources(self) -> Sequence[Source | Stream]:
         """Return all sources of the endpoint, those that others rely on first."""
-        section, aws, watched = self._section, self._context.aws, self._watched
-        scaling, cloudwatch, sagemaker = (
-            aws.api(name) for name in ("application-autoscaling", "cloudwatch", "sagemaker")
-        )
-        scaled = Scaled(NAMESPACE, watched.resource, watched.dimension, watched.since_us)
-        before = self._context.before
-        policies = ScalingPolicies(scaling, scaled, section.poll_us)
-        configuration = Configuration(sagemaker, watched, section.poll_us)
-        logs = Logs(aws.api("logs"), watched, section.poll_us)
+        return sources(self._section, self._context.aws, self._prom, self._watched, self._context.before)
 
-        def instances() -> Instances:
-            if not configuration.facts.get("enhanced_metrics"):
-                return Instances()
-            return Instances(logs.new_units, configuration.facts["metric_publish_s"])
 
-        found: list[Source | Stream] = [
-            EndpointState(sagemaker, watched, section.poll_us, before.get(endpoint_state.LAST)),
-            configuration,
-            policies,
-            ScalingActivities(scaling, scaled, section.poll_us),
-            Alarms(cloudwatch, scaled, section.poll_us, lambda: policies.alarm_names),
-            logs,
-            Metrics(cloudwatch, watched, section.metrics_poll_us, instances),
-            OperationMetrics(self._prom, watched, section.metrics_poll_us),
-        ]
-        if watched.component is not None:
-            component = before.get(component_state.LAST)
-            found.insert(0, ComponentState(sagemaker, watched, section.poll_us, component))
-        if section.event_queue is not None:
-            found.append(Events(aws.api("sqs"), watched, section.event_queue, section.poll_us))
-        if section.cloudtrail:
-            found.append(Trail(aws.api("cloudtrail"), watched, _TRAIL_PERIOD_US))
-        if section.image_size:
-            found.append(ImageSize(aws.api("ecr"), section.poll_us, lambda: configuration.facts.get("image")))
-        return found
+class Services(Protocol):
+    """Where the sources get their clients from: `Aws`, or what stands in for it."""
+
+    def api(self, service: str) -> Api:
+        """Return a service's client."""
+        ...
+
+
+def sources(
+    section: CollectSection, aws: Services, prom: PromApi, watched: Watched, before: Mapping[str, Any]
+) -> list[Source | Stream]:
+    """Return all sources of what is watched, those that others rely on first; `before` as `Context` has it."""
+    scaling, cloudwatch, sagemaker = (
+        aws.api(name) for name in ("application-autoscaling", "cloudwatch", "sagemaker")
+    )
+    scaled = Scaled(NAMESPACE, watched.resource, watched.dimension, watched.since_us)
+    policies = ScalingPolicies(scaling, scaled, section.poll_us)
+    configuration = Configuration(sagemaker, watched, section.poll_us)
+    logs = Logs(aws.api("logs"), watched, section.poll_us)
+
+    def instances() -> Instances:
+        if not configuration.facts.get("enhanced_metrics"):
+            return Instances()
+        return Instances(logs.new_units, configuration.facts["metric_publish_s"])
+
+    found: list[Source | Stream] = [
+        EndpointState(sagemaker, watched, section.poll_us, before.get(endpoint_state.LAST)),
+        configuration,
+        policies,
+        ScalingActivities(scaling, scaled, section.poll_us),
+        Alarms(cloudwatch, scaled, section.poll_us, lambda: policies.alarm_names),
+        logs,
+        Metrics(cloudwatch, watched, section.metrics_poll_us, instances),
+        OperationMetrics(prom, watched, section.metrics_poll_us),
+    ]
+    if watched.component is not None:
+        component = before.get(component_state.LAST)
+        found.insert(0, ComponentState(sagemaker, watched, section.poll_us, component))
+    if section.event_queue is not None:
+        found.append(Events(aws.api("sqs"), watched, section.event_queue, section.poll_us))
+    if section.cloudtrail:
+        found.append(Trail(aws.api("cloudtrail"), watched, _TRAIL_PERIOD_US))
+    if section.image_size:
+        found.append(ImageSize(aws.api("ecr"), section.poll_us, lambda: configuration.facts.get("image")))
+    return found
 
 
 async def check(section: CollectSection, endpoint: str, aws: Aws) -> str | None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from loadgen.collect.base import Watched
 from loadgen.collect.session import LOOKBACK_US
+from loadgen.collect.variant import Watched
 from loadgen.emulator.config import EmulatorConfig
 from loadgen.emulator.virtual_collect import HEARTBEAT_US, VirtualCollector
 from loadgen.emulator.virtual_load import Load, load_of
@@ -83,7 +83,7 @@ def simulate(plan: Simulation, path: Path, seed: int) -> RunDir:
     write_trace(plan.cut.frame, run.path)
     model = VirtualModel(plan.endpoint, seed, start_us, plan.load)
     platform = VirtualPlatform(model, lambda to_us: model.advance(max(to_us, model.now_us)), seed)
-    watched = Watched(section.endpoint_name, section.variant, manifest.created_us - LOOKBACK_US)
+    watched = Watched(plan.endpoint.endpoint_name, section.variant, manifest.created_us - LOOKBACK_US)
     platform.begin(manifest.created_us)
     collector = VirtualCollector(run, platform, section, watched, seed)
     collector.collect(start_us + plan.load.last_us + section.tail_us)
@@ -113,7 +113,7 @@ def _endpoint(scenario: Scenario) -> EmulatorConfig:
         )
     return msgspec.structs.replace(
         endpoint,
-        endpoint_name=section.endpoint_name,
+        endpoint_name=section.endpoint_name or endpoint.endpoint_name,
         variant=section.variant,
         region=section.region or target.region or endpoint.region,
     )

@@ -13,13 +13,13 @@ from typing import cast
 
 import polars as pl
 
-from loadgen.collect.aws import Platform
-from loadgen.collect.base import Watched
+from loadgen.collect.base import Source
 from loadgen.collect.endpoint_state import EndpointState
 from loadgen.collect.journal import Journal
 from loadgen.collect.metrics import Metrics
 from loadgen.collect.promql import PromApi
 from loadgen.collect.sagemaker import sources
+from loadgen.collect.variant import Watched
 from loadgen.collect.watch import Watch
 from loadgen.emulator.virtual_platform import VirtualPlatform, VirtualProm, at_once
 from loadgen.scenario import CollectSection
@@ -53,11 +53,11 @@ class VirtualCollector:
         self._begin_us = platform.now_us
         self._read_us: dict[str, int] = {}
         prom = cast("PromApi", VirtualProm(platform))
-        found = sources(section, cast("Platform", platform), prom, watched, None)
+        found = sources(section, platform, prom, watched, {})
         clock = cast("ClientClock", _Clock(platform))
         self._chances = [random.Random(f"{seed}:{source.name}") for source in found]
         self._watches = [
-            Watch(source, self._journal, clock, EndpointClock(), say=_hush, random_source=chance)
+            Watch(cast("Source", source), "sagemaker", self._journal, clock, EndpointClock(), say=_hush, random_source=chance)
             for source, chance in zip(found, self._chances, strict=True)
         ]
 
