@@ -208,11 +208,20 @@ class VerdictSection(_Section, frozen=True, kw_only=True):
 
 
 class CollectSection(_Section, frozen=True, kw_only=True):
-    """What to watch while it runs. Periods are in endpoint time. `endpoint_url` replaces AWS's own addresses."""
+    """What to watch while it runs. Periods are in endpoint time. `endpoint_url` replaces AWS's own addresses.
 
-    platform: Literal["sagemaker"] = "sagemaker"
-    endpoint_name: str
+    `endpoint_name` watches a variant of a SageMaker endpoint, or with `inference_component` a component on it.
+    `event_queue` is the address of an SQS queue that an EventBridge rule fills; `cloudtrail` and `image_size` add
+    reads of CloudTrail and of the image's registry. A table `[collect.other.NAME]` watches a platform that
+    another distribution installs; the table is that platform's own. See docs/collector.md.
+    """
+
+    endpoint_name: str | None = None
     variant: str = "AllTraffic"
+    inference_component: str | None = None
+    event_queue: str | None = None
+    cloudtrail: bool = False
+    image_size: bool = False
     region: str | None = None
     endpoint_url: str | None = None
     poll: str = "5s"
@@ -220,6 +229,12 @@ class CollectSection(_Section, frozen=True, kw_only=True):
     tail: str = "60s"
     flush: str = "1s"
     verify_tls: bool = True
+    other: dict[str, dict[str, Any]] = {}
+
+    @property
+    def label(self) -> str:
+        """What is watched, in a word or two, for a run's name; empty when nothing is."""
+        return "-".join([*filter(None, [self.endpoint_name]), *self.other])
 
     @property
     def poll_us(self) -> int:

@@ -68,6 +68,8 @@ def _check_values(scenario: Scenario, origin: str) -> None:
                     and value < US_PER_MS
                 ):
                     raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')} must be at least 1ms")
+    if scenario.collect is not None and not scenario.collect.label:
+        raise BadInputError(f"{origin}: [collect] names nothing to watch; give endpoint_name or a platform's table")
     _check_target(scenario, origin)
     if scenario.replay.duration_us == 0:
         raise BadInputError(f"{origin}: [replay] duration must be above 0")

@@ -79,6 +79,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     """`run.json`: what a run is, from its start on. Instants are µs since 1970 UTC on the client clock.
 
     `state` is `running` until the replay (or the collector, alone) closes it; a run found `running` later was killed.
+    `simulated` (seed and profile) tells a run in virtual time, in which nothing was sent over any network.
     """
 
     run_id: str
@@ -87,6 +88,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     condition: str | None = None
     state: Literal["running", "finished", "interrupted"] = "running"
     emulated: bool = False
+    simulated: dict[str, Any] | None = None
     created_us: int = 0
     t0_us: int | None = None
     finished_us: int | None = None
