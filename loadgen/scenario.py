@@ -215,10 +215,13 @@ class VerdictSection(_Section, frozen=True, kw_only=True):
 
 
 class CollectSection(_Section, frozen=True, kw_only=True):
-    """What to watch while it runs. Periods are in endpoint time. `endpoint_url` replaces AWS's own addresses."""
+    """What to watch while it runs. Periods are in endpoint time. `endpoint_url` replaces AWS's own addresses.
 
-    platform: Literal["sagemaker"] = "sagemaker"
-    endpoint_name: str
+    `endpoint_name` watches a variant of a SageMaker endpoint. A table `[collect.other.NAME]` watches a platform that
+    another distribution installs; the table is that platform's own. See docs/collector.md.
+    """
+
+    endpoint_name: str | None = None
     variant: str = "AllTraffic"
     region: str | None = None
     endpoint_url: str | None = None
@@ -227,6 +230,12 @@ class CollectSection(_Section, frozen=True, kw_only=True):
     tail: str = "60s"
     flush: str = "1s"
     verify_tls: bool = True
+    other: dict[str, dict[str, Any]] = {}
+
+    @property
+    def label(self) -> str:
+        """What is watched, in a word or two, for a run's name; empty when nothing is."""
+        return "-".join([*filter(None, [self.endpoint_name]), *self.other])
 
     @property
     def poll_us(self) -> int:
@@ -330,6 +339,8 @@ def _check_values(scenario: Scenario, origin: str) -> None:
                     and value < US_PER_MS
                 ):
                     raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')} must be at least 1ms")
+    if scenario.collect is not None and not scenario.collect.label:
+        raise BadInputError(f"{origin}: [collect] names nothing to watch; give endpoint_name or a platform's table")
     _check_target(scenario, origin)
     if scenario.replay.duration_us == 0:
         raise BadInputError(f"{origin}: [replay] duration must be above 0")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from loadgen.collect.aws import Api
-from loadgen.collect.base import DeniedError, Reading, Watched
-from loadgen.collect.endpoint_state import variant_of
+from loadgen.collect.aws import Api, Permission
+from loadgen.collect.base import DeniedError, Reading
+from loadgen.collect.variant import Watched, variant_of
 
 REDACTED = "***"
 _PERIOD_POLLS = 12
@@ -24,6 +24,23 @@ class Configuration:
     """Reads the endpoint's configuration and its model, again now and then, since a deployment changes both."""
 
     name = "sagemaker:configuration"
+    kept_us: int | None = 0
+    permissions: ClassVar = (
+        Permission(
+            "sagemaker",
+            "describe_endpoint_config",
+            ("sagemaker:DescribeEndpointConfig",),
+            "instance type, routing, time-outs and which metrics are on",
+            ("arn:{partition}:sagemaker:{region}:{account}:endpoint-config/*",),
+        ),
+        Permission(
+            "sagemaker",
+            "describe_model",
+            ("sagemaker:DescribeModel",),
+            "the image, and whether the platform or the container downloads the model",
+            ("arn:{partition}:sagemaker:{region}:{account}:model/*",),
+        ),
+    )
 
     def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
         self.period_us = period_us * _PERIOD_POLLS

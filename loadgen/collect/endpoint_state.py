@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from loadgen.collect.anchors import SAGEMAKER
-from loadgen.collect.aws import Api
-from loadgen.collect.base import Answer, Reading, Row, Watched
+from loadgen.collect.aws import Api, Permission
+from loadgen.collect.base import Answer, Reading, Row
 from loadgen.collect.rows import observation
+from loadgen.collect.variant import Watched, variant_of
 from traces.clock import to_us
 
 FIRST, LAST = "describe-endpoint-first", "describe-endpoint-last"
@@ -33,6 +34,16 @@ class EndpointState:
     """
 
     name = "sagemaker:describe-endpoint"
+    kept_us: int | None = 0
+    permissions: ClassVar = (
+        Permission(
+            "sagemaker",
+            "describe_endpoint",
+            ("sagemaker:DescribeEndpoint",),
+            "instance counts, states and the start of each update",
+            ("arn:{partition}:sagemaker:{region}:{account}:endpoint/{endpoint}",),
+        ),
+    )
 
     def __init__(self, api: Api, watched: Watched, period_us: int, before: Mapping[str, Any] | None = None) -> None:
         self.period_us = period_us
@@ -67,15 +78,6 @@ def fields(endpoint: Mapping[str, Any], variant: str) -> dict[str, Any]:
     summary = variant_of(endpoint, variant) or {}
     found |= {name: summary.get(name) for name in _COUNTS}
     return {key: value for key, value in found.items() if value is not None}
-
-
-def variant_of(endpoint: Mapping[str, Any], variant: str) -> Mapping[str, Any] | None:
-    """Return the summary of one variant, or `None` when the answer has none of that name."""
-    for summary in endpoint.get("ProductionVariants") or ():
-        if summary.get("VariantName") == variant:
-            found: Mapping[str, Any] = summary
-            return found
-    return None
 
 
 def changes(seen: Mapping[str, Seen], found: Mapping[str, Any], answer: Answer, resource: str) -> list[Row]:

@@ -6,13 +6,14 @@ The text of a message is looked at and forgotten; it may hold prompts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from loadgen.collect.anchors import SAGEMAKER, log_pattern
-from loadgen.collect.aws import Api
-from loadgen.collect.base import Answer, DeniedError, MalformedError, Reading, Row, SourceError, Watched
+from loadgen.collect.aws import Api, Permission
+from loadgen.collect.base import Answer, DeniedError, MalformedError, Reading, Row, SourceError
 from loadgen.collect.patterns import match
 from loadgen.collect.rows import observation
+from loadgen.collect.variant import Watched
 from traces.units import US_PER_MS, US_PER_S
 
 _LISTED_BACK_US = 3_600 * US_PER_S
@@ -25,10 +26,19 @@ _EMPTY_PAGES_AT_MOST = 5
 _STREAMS_PER_CALL = 100
 
 
+_GROUPS = ("arn:{partition}:logs:{region}:{account}:log-group:/aws/sagemaker/*",)
+
+
 class Logs:
     """Finds the variant's streams (`<variant>/<instance id>`), and follows the new ones until their engine is ready."""
 
     name = "logs"
+    kept_us: int | None = None
+    permissions: ClassVar = (
+        Permission("logs", "describe_log_streams", ("logs:DescribeLogStreams",), "which instances there are", _GROUPS),
+        Permission("logs", "get_log_events", ("logs:GetLogEvents",), "when a container started", _GROUPS),
+        Permission("logs", "filter_log_events", ("logs:FilterLogEvents",), "how the load went on", _GROUPS),
+    )
 
     def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
         self.period_us = period_us

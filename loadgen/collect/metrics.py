@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
-from loadgen.collect.aws import Api
-from loadgen.collect.base import Answer, MalformedError, Reading, Row, Watched
+from loadgen.collect.aws import Api, Permission
+from loadgen.collect.base import Answer, MalformedError, Reading, Row
 from loadgen.collect.rows import sample
+from loadgen.collect.variant import Watched
 from traces.clock import to_datetime, to_us
 from traces.units import US_PER_S
 
@@ -51,6 +52,10 @@ class Metrics:
     """Reads the variant's series. A series that does not exist comes back empty and costs nothing."""
 
     name = "cloudwatch"
+    kept_us: int | None = 15 * 86_400 * US_PER_S
+    permissions: ClassVar = (
+        Permission("cloudwatch", "get_metric_data", ("cloudwatch:GetMetricData",), "the scaling metric and the load"),
+    )
 
     def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
         self.period_us = period_us
