@@ -55,6 +55,10 @@ _ECS_SERVICE = "ecs:describe-services"
 _TARGETS = "elbv2:target-health"
 
 ECS: Final = {
+    "activity.start": Signal(_ACTIVITY, "decision", "event", "service", US_PER_MS, verified=True),
+    # The tasks run by then; whether they also serve by then is not published.
+    "activity.end": Signal(_ACTIVITY, None, "event", "service", US_PER_MS, verified=True),
+    "activity.not-scaled": Signal(_ACTIVITY, None, "event", "service", US_PER_MS, verified=True),
     "task.created": Signal(_ECS_TASKS, None, "event", "service", US_PER_MS),
     # The machine that the task waited for joined the cluster.
     "task.machine": Signal("ecs:container-instances", "launched", "event", "service", US_PER_MS),
@@ -87,6 +91,8 @@ EC2: Final = {
     "activity.other": Signal(_EC2_ACTIVITY, None, "event", "service", US_PER_MS, verified=True),
     "activity.failed": Signal(_EC2_ACTIVITY, None, "event", "service", US_PER_MS, verified=True),
     "instance.running": Signal("ec2:describe-instances", "launched", "polled", "client"),
+    # EC2 had accepted the launch (or the start of a stopped instance) by then.
+    "instance.launched-after": Signal("ec2:describe-instances", "launched", "event", "service", US_PER_S),
     "instance.launch-time": Signal("ec2:describe-instances", None, "event", "service", US_PER_S),
     "instance.in-service": Signal(_EC2_GROUP, "in_service", "polled", "client"),
     "instance.state": Signal(_EC2_GROUP, None, "polled", "client"),

@@ -1,12 +1,15 @@
-"""The Kubernetes API: lists and watches as plain JSON, its failures typed. Addresses and credentials come from
-kubernetes_asyncio, which reads kubeconfig (certificates, tokens, exec plug-ins) and in-cluster service accounts."""
+"""The Kubernetes API: lists and watches as plain JSON, its failures typed.
+
+Addresses and credentials come from kubernetes_asyncio, which reads kubeconfig (certificates, tokens, exec plug-ins) and
+in-cluster service accounts.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import aiohttp
 import msgspec
@@ -80,7 +83,7 @@ class Cluster:
         self._url, self._kubeconfig, self._context = url, kubeconfig, context
         self._client: Any = None
 
-    async def __aenter__(self) -> Cluster:
+    async def __aenter__(self) -> Self:
         try:
             from kubernetes_asyncio import client, config
         except ImportError as error:
@@ -98,8 +101,8 @@ class Cluster:
                 )
             except (config.ConfigException, OSError) as error:
                 raise BadInputError(
-                    f"no Kubernetes cluster is set up ({redact(str(error))}); set KUBECONFIG, or kubeconfig and context "
-                    "in [collect.kubernetes], or run inside the cluster"
+                    f"no Kubernetes cluster is set up ({redact(str(error))}); set KUBECONFIG, or kubeconfig and "
+                    "context in [collect.kubernetes], or run inside the cluster"
                 ) from error
         self._client = client.ApiClient(settings)
         self._client.user_agent = "ramptrace"

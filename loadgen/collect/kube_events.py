@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from loadgen.collect.anchors import KUBERNETES
 from loadgen.collect.base import Answer, Reading, Row
@@ -17,7 +17,9 @@ from loadgen.collect.rows import observation, redact
 from traces.units import US_PER_MS, US_PER_S
 
 _NEW_SIZE: Final = re.compile(r"New size: (\d+)")
-_SCALED_UP: Final = re.compile(r"Scaled up replica set (?P<set>\S+) (?:from (?P<from>\d+) )?to (?P<to>\d+)(?: from (?P<was>\d+))?")
+_SCALED_UP: Final = re.compile(
+    r"Scaled up replica set (?P<set>\S+) (?:from (?P<from>\d+) )?to (?P<to>\d+)(?: from (?P<was>\d+))?"
+)
 _KEDA: Final = re.compile(r"from (?P<from>\d+) to (?P<to>\d+)")
 _POD_REASONS: Final = {
     "FailedScheduling": "unschedulable",
@@ -49,9 +51,20 @@ class _Pulling:
     def __init__(self) -> None:
         self.begun: Stamp | None = None
         self.failed: Stamp | None = None
-        self.attempts = 0
+        self.asked: dict[str, int] = {}
+        """uid of each `Pulling` event → how often it happened."""
         self.done: tuple[Stamp, Pull] | None = None
         self.streamed = False
+
+
+class _Told(NamedTuple):
+    """What one row says, before it is known of whom."""
+
+    signal: str
+    native_id: str
+    at: Stamp | None
+    detail: Mapping[str, Any]
+    duration_us: int | None = None
 
 
 class Events:
@@ -106,14 +119,14 @@ class Events:
         key = f"{_about(event).get('name')}@{at.lo_us // US_PER_S}"
         if reason == "SuccessfulRescale" and size is not None:
             detail = {"desired": int(size[1]), "cause": redact(message)}
-            return [self._row("hpa.rescaled", f"{key}:{size[1]}", at, told, detail, scaling_id=key)]
+            return [self._row(_Told("hpa.rescaled", f"{key}:{size[1]}", at, detail), told, scaling_id=key)]
         if reason == "KEDAScaleTargetActivated":
             detail = {"cause": redact(message)}
             if change is not None:
                 detail |= {"from": int(change["from"]), "desired": int(change["to"])}
-            return [self._row("keda.activated", key, at, told, detail, scaling_id=key)]
+            return [self._row(_Told("keda.activated", key, at, detail), told, scaling_id=key)]
         detail = {"milestone": "scaler", "kind": kind, "reason": reason, "message": redact(message)}
-        return [self._row("event.other", _uid(event), at, told, detail | _often(event))]
+        return [self._row(_Told("event.other", _uid(event), at, detail | _often(event)), told)]
 
     def _deployment_rows(self, event: Mapping[str, Any], at: Stamp, told: Answer) -> list[Row]:
         found = _SCALED_UP.search(str(event.get("message") or ""))
@@ -126,7 +139,7 @@ class Events:
             if int(before) >= int(found["to"]):
                 return []
         # The same deployment may be scaled to one size again: aggregated events keep one uid.
-        return [self._row("deployment.scaled", f"{_uid(event)}:{found['to']}", at, told, detail)]
+        return [self._row(_Told("deployment.scaled", f"{_uid(event)}:{found['to']}", at, detail), told)]
 
     def _pod_rows(self, event: Mapping[str, Any], told: Answer) -> list[Row]:
         about, reason = _about(event), str(event.get("reason"))
@@ -142,66 +155,62 @@ class Events:
         milestone = _POD_REASONS.get(reason)
         if milestone is not None:
             detail = {"milestone": milestone, "reason": reason, "message": redact(message), **_often(event)}
-            rows.append(self._row("event.other", _uid(event), at, told, detail, unit=self._workload.units[uid]))
+            rows.append(self._row(_Told("event.other", _uid(event), at, detail), told, unit=self._workload.units[uid]))
         return rows
 
     def _pull_rows(self, uid: str, event: Mapping[str, Any], at: Stamp, told: Answer) -> list[Row]:
         pull, reason, message = self._pulls.setdefault(uid, _Pulling()), event.get("reason"), event.get("message")
         if reason == "Pulling":
             pull.begun = at if pull.begun is None else min(pull.begun, at)
-            pull.attempts = max(pull.attempts + 1, occurrences(dict(event)))
+            pull.asked[_uid(event)] = occurrences(dict(event))
         elif reason == "Failed" and "pull" in str(message).lower():
             pull.failed = at if pull.failed is None else min(pull.failed, at)
         elif reason == "ImageStreaming":
             pull.streamed = True
         elif reason == "Pulled" and (found := pull_of(str(message))) is not None:
             # A container that is started anew finds its image there: the first pull is the one that counts.
-            if pull.done is None or at < pull.done[0]:
-                pull.done = (at, found)
-        return [self._row(*row, unit=self._workload.units[uid]) for row in _pull_rows(uid, pull, told)]
+            pull.done = (at, found) if pull.done is None or at < pull.done[0] else pull.done
+        return [self._row(row, told, unit=self._workload.units[uid]) for row in _pull_rows(uid, pull)]
 
     def _row(
         self,
-        signal: str,
-        native_id: str,
-        at: Stamp | None,
+        row: _Told,
         told: Answer,
-        detail: Mapping[str, Any],
-        duration_us: int | None = None,
         *,
         unit: str | None = None,
         scaling_id: str | None = None,
     ) -> Row:
         return observation(
-            KUBERNETES[signal],
+            KUBERNETES[row.signal],
             self._workload.resource,
-            native_id,
+            row.native_id,
             told,
-            lo_us=None if at is None else at.lo_us,
-            hi_us=None if at is None else at.hi_us,
-            duration_us=duration_us,
+            lo_us=None if row.at is None else row.at.lo_us,
+            hi_us=None if row.at is None else row.at.hi_us,
+            duration_us=row.duration_us,
             unit_id=unit,
             scaling_id=scaling_id,
-            detail=detail,
+            detail=row.detail,
         )
 
 
-def _pull_rows(uid: str, pull: _Pulling, told: Answer) -> list[tuple[Any, ...]]:
-    """Return the rows (arguments of `Events._row`) that the events of one pull allow.
+def _pull_rows(uid: str, pull: _Pulling) -> list[_Told]:
+    """Return the rows that the events of one pull allow.
 
     `Pulling` is written before the wait in the node's queue: alone it is a lower bound. The pull took as long as
     `Pulled` states, up to then; after a failed attempt that length is only the last one's, and the first attempt
     began before it failed.
     """
-    rows: list[tuple[Any, ...]] = []
-    begun, failed, retried = pull.begun, pull.failed, pull.attempts > 1 or pull.failed is not None
-    detail: dict[str, Any] = {"attempts": pull.attempts}
+    rows: list[_Told] = []
+    begun, failed, attempts = pull.begun, pull.failed, sum(pull.asked.values())
+    retried = attempts > 1 or failed is not None
+    detail: dict[str, Any] = {"attempts": attempts}
     if pull.done is None:
         if begun is not None:
             open_end = Stamp(begun.lo_us, failed.hi_us) if failed is not None else None
-            rows.append(("pull.other", f"{uid}:pulling", begun, told, {"milestone": "pulling"}))
+            rows.append(_Told("pull.other", f"{uid}:pulling", begun, {"milestone": "pulling"}))
             if open_end is not None:
-                rows.append(("pull.started", f"{uid}:pull-started", open_end, told, detail))
+                rows.append(_Told("pull.started", f"{uid}:pull-started", open_end, detail))
         return rows
     at, found = pull.done
     detail |= {"mode": mode_of(pull.streamed, found), "image_bytes": found.image_bytes}
@@ -214,10 +223,10 @@ def _pull_rows(uid: str, pull: _Pulling, told: Answer) -> list[tuple[Any, ...]]:
             began = Stamp(begun.lo_us, max(begun.hi_us, failed.hi_us if failed is not None else began.hi_us))
         elif begun is not None:
             began = Stamp(max(began.lo_us, begun.lo_us), max(began.hi_us, begun.lo_us))
-    rows.append(("pull.started", f"{uid}:pull-started", began, told, detail))
-    rows.append(("pull.finished", f"{uid}:pull-finished", at, told, detail))
+    rows.append(_Told("pull.started", f"{uid}:pull-started", began, detail))
+    rows.append(_Told("pull.finished", f"{uid}:pull-finished", at, detail))
     if found.own_us is not None and not retried:
-        rows.append(("pull.length", f"{uid}:pull-length", None, told, detail, found.own_us))
+        rows.append(_Told("pull.length", f"{uid}:pull-length", None, detail, found.own_us))
     return rows
 
 

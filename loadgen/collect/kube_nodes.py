@@ -31,10 +31,18 @@ class Nodes:
         if created is None or created.hi_us < self._workload.since_us:
             return Reading()
         uid, about = str(meta.get("uid")), _about(new)
-        rows = [_stamped(self._workload, "node.stamp", f"{uid}:created", created, told, about | _called("node-created"))]
+        rows = [
+            _stamped(
+                self._workload, "node.stamp", f"{uid}:created", created, told, detail=about | _called("node-created")
+            )
+        ]
         ready = ready_since(new)
         if ready is not None:
-            rows.append(_stamped(self._workload, "node.stamp", f"{uid}:ready", ready, told, about | _called("node-ready")))
+            rows.append(
+                _stamped(
+                    self._workload, "node.stamp", f"{uid}:ready", ready, told, detail=about | _called("node-ready")
+                )
+            )
         had, has = _accelerators(old), _accelerators(new)
         for name in sorted(has):
             if had.get(name):
@@ -82,12 +90,12 @@ class NodeClaims:
         uid = str(meta.get("uid"))
         about = {"nodeclaim": meta.get("name"), "node": status.get("nodeName"), "instance_id": status.get("providerID")}
         called = about | _called("nodeclaim-created")
-        rows = [_stamped(self._workload, "nodeclaim.stamp", f"{uid}:created", created, told, called)]
+        rows = [_stamped(self._workload, "nodeclaim.stamp", f"{uid}:created", created, told, detail=called)]
         for condition in status.get("conditions") or ():
             at, name = stamp(condition.get("lastTransitionTime")), condition.get("type")
             if at is not None and name in _CLAIM_CONDITIONS and condition.get("status") == "True":
                 called = about | _called(f"nodeclaim-{str(name).lower()}")
-                rows.append(_stamped(self._workload, "nodeclaim.stamp", f"{uid}:{name}", at, told, called))
+                rows.append(_stamped(self._workload, "nodeclaim.stamp", f"{uid}:{name}", at, told, detail=called))
         return Reading(rows)
 
     def gone(self, old: Mapping[str, Any], told: Answer) -> Reading:  # noqa: ARG002 - the port passes them
@@ -130,7 +138,7 @@ def _called(milestone: str) -> dict[str, str]:
 
 
 def _stamped(
-    workload: Workload, signal: str, native_id: str, at: Stamp, told: Answer, detail: Mapping[str, Any]
+    workload: Workload, signal: str, native_id: str, at: Stamp, told: Answer, *, detail: Mapping[str, Any]
 ) -> Row:
     return observation(
         KUBERNETES[signal], workload.resource, native_id, told, lo_us=at.lo_us, hi_us=at.hi_us, detail=detail

@@ -34,6 +34,8 @@ class Workload:
         """uid → its serving container."""
         self.nodes: set[str] = set()
         """Nodes that its pods were given."""
+        self.addresses: dict[str, str] = {}
+        """unit_id → a pod's address, as long as it lives."""
         self.running: dict[str, str] = {}
         """unit_id → name of each pod whose container has started and that is not ready yet."""
 
@@ -53,6 +55,8 @@ class Pods:
         work.units[uid] = unit
         main = work.container or next((str(c.get("name")) for c in spec.get("containers") or ()), "")
         work.containers[uid] = main
+        if status.get("podIP"):
+            work.addresses[unit] = str(status["podIP"])
         if spec.get("nodeName"):
             work.nodes.add(str(spec["nodeName"]))
         created = stamp(meta.get("creationTimestamp"))
@@ -97,6 +101,7 @@ class Pods:
         meta = old.get("metadata") or {}
         uid, unit = str(meta.get("uid")), unit_of(meta)
         self._workload.running.pop(unit, None)
+        self._workload.addresses.pop(unit, None)
         row = observation(
             KUBERNETES["pod.other"],
             self._workload.resource,

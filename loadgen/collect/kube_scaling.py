@@ -158,7 +158,12 @@ def _policy(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any
     numbers = {key: value for key, value in spec.items() if isinstance(value, int)}
     counts = {key: value for key, value in status.items() if isinstance(value, int)}
     triggers = [trigger.get("type") for trigger in spec.get("triggers") or ()]
-    return numbers | {"status": counts, "triggers": triggers, "behavior": spec.get("behavior"), "metrics": spec.get("metrics")}
+    return numbers | {
+        "status": counts,
+        "triggers": triggers,
+        "behavior": spec.get("behavior"),
+        "metrics": spec.get("metrics"),
+    }
 
 
 def _ready_pods(found: Mapping[str, Any] | None) -> set[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from loadgen.collect.base import Answer, Reading, Take
 from loadgen.collect.kube_client import ClusterApi, GoneError, MissingError, refused, whole_list
+from loadgen.collect.platform import ClusterRule
 
 _WATCH_S: Final = 240
 """How long a server lets one watch last, client time; it is opened again from where it ended."""
@@ -28,7 +29,10 @@ class Kind(Protocol):
 
 
 class ObjectStream:
-    """Follows one kind; one that the cluster need not have (an operator's) is `optional`, and waited for."""
+    """Follows one kind; one that the cluster need not have (an operator's) is `optional`, and waited for.
+
+    `query` gives the parameters that select the objects, once the platform is open.
+    """
 
     kept_us: int | None = 0
 
@@ -40,15 +44,17 @@ class ObjectStream:
         kind: Kind,
         *,
         period_us: int,
-        query: Mapping[str, str] | None = None,
+        query: Callable[[], Mapping[str, str]] = dict,
         optional: bool = False,
+        permissions: Sequence[ClusterRule] = (),
     ) -> None:
         self.name = name
         self.period_us = period_us
+        self.permissions = permissions
         self._api = api
         self._path = path
         self._kind = kind
-        self._query = dict(query or {})
+        self._query = query
         self._optional = optional
         self._version: str | None = None
         self._sent_us = 0
@@ -70,7 +76,7 @@ class ObjectStream:
             take(Reading())
 
     async def _list(self) -> Reading:
-        answer = await whole_list(self._api, self._path, self._query)
+        answer = await whole_list(self._api, self._path, self._query())
         reading = Reading()
         listed: dict[str, Mapping[str, Any]] = {}
         for item in answer.data["items"]:
@@ -88,7 +94,7 @@ class ObjectStream:
 
     async def _watch(self, take: Take) -> None:
         query = {
-            **self._query,
+            **self._query(),
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version or "0",

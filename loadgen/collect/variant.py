@@ -21,6 +21,11 @@ class Watched(NamedTuple):
         """The variant in Application Auto Scaling's words."""
         return f"endpoint/{self.endpoint}/variant/{self.variant}"
 
+    @property
+    def log_group(self) -> str:
+        """Where its containers log."""
+        return f"/aws/sagemaker/Endpoints/{self.endpoint}"
+
 
 def variant_of(endpoint: Mapping[str, Any], variant: str) -> Mapping[str, Any] | None:
     """Return the summary of one variant, or `None` when the answer has none of that name."""
