@@ -54,6 +54,7 @@ def _check_values(scenario: Scenario, origin: str) -> None:
         "verdict": scenario.verdict,
         "guard": scenario.guard,
         "collect": scenario.collect,
+        "collect.probe": scenario.collect and scenario.collect.probe,
     }
     for name, section in sections.items():
         for attribute in dir(section):
@@ -63,7 +64,7 @@ def _check_values(scenario: Scenario, origin: str) -> None:
                 except BadInputError as error:
                     raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')}: {error}") from None
                 if (
-                    attribute in {"flush_us", "poll_us", "metrics_poll_us", "window_us"}
+                    attribute in {"flush_us", "poll_us", "period_us", "metrics_poll_us", "window_us"}
                     and name != "trace"
                     and value < US_PER_MS
                 ):
