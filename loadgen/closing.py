@@ -25,6 +25,7 @@ def conclude(
     *,
     probe: HubProbe,
     connect_p99_us: int | None,
+    resent: int,
     never_taken: Mapping[str, int],
     aborted: str | None,
     estimate: Estimate | None,
@@ -55,6 +56,7 @@ def conclude(
         "estimate": None if estimate is None else msgspec.to_builtins(estimate),
         "verdict": manifest.verdict,
         "requests": counts(requests, never_taken),
+        "resent": resent,
         "tokens": tokens(requests),
         "latency_ms": latencies_ms(without_warm_up(requests, manifest.warm_ups_us), time_scale),
     }

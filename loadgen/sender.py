@@ -6,14 +6,17 @@ from collections.abc import Callable
 
 import gevent
 
+from loadgen.connect import ConnectFailedError, TransportError
 from loadgen.endpoints.base import Body, Endpoint, Headers, Reply
 from loadgen.histogram import Histogram
-from loadgen.httpclient import ConnectFailedError, DeadlineError, Decoder, HttpClient, Stamps, TransportError
+from loadgen.httpclient import DeadlineError, Decoder, HttpClient, ProtocolError, Stamps
 from loadgen.lookahead import Prepared
 from loadgen.plan import PlannedRequest
 from loadgen.recorder import AS_RECORDED, RequestRow
 
 _TEXT_CHARACTERS = 300
+_PLAIN_CONTENT = (None, "identity", "Identity", "")
+_PLAIN_TRANSFER = (None, "chunked", "Chunked")
 
 
 class CancelledError(gevent.GreenletExit):  # type: ignore[misc] # untyped base
@@ -51,18 +54,23 @@ class Sender:
 
         def open_decoder(status: int, headers: Headers) -> Decoder:
             nonlocal body
+            if _is_encoded(headers):
+                reply.fail("encoded_body", "the answer is compressed, although it was asked for as it is")
             body = self._endpoint.open(status, headers, reply)
             return body if request.cancel_after_tokens is None else _Leaving(body, reply, request.cancel_after_tokens)
 
         self.in_flight += 1
-        leave = _leave_after(request.cancel_after_us)
+        leave: gevent.Timeout | None = None
+        if request.cancel_after_us is not None:
+            leave = gevent.Timeout(request.cancel_after_us / 1e6, CancelledError(AS_RECORDED))
+            stamps.on_sending = lambda: _start_anew(leave)
         try:
             self._client.exchange(item.wire, stamps, self._timeout_s, open_decoder)
             reply.complete = True
         except ConnectFailedError as error:
             row.outcome, row.error_kind, row.error_text = "connect_error", error.kind, str(error)
         except TransportError as error:
-            row.outcome = "stream_error" if error.kind == "bad_http" else "truncated"
+            row.outcome = "stream_error" if isinstance(error, ProtocolError) else "truncated"
             row.error_kind, row.error_text = error.kind, str(error)
         except DeadlineError:
             row.outcome, row.error_kind = "timeout", "request_timeout"
@@ -72,7 +80,8 @@ class Sender:
         except Exception as error:
             reply.fail("undecodable", type(error).__name__)
         finally:
-            leave.close()
+            if leave is not None:
+                leave.close()
             self.in_flight -= 1
             row.done = self._now_us()
             if body is not None:
@@ -118,10 +127,16 @@ class _Leaving:
             raise CancelledError(AS_RECORDED)
 
 
-def _leave_after(cancel_after_us: int | None) -> gevent.Timeout:
-    """Return a running timer that cancels the request of this greenlet, or one that never fires."""
-    seconds = None if cancel_after_us is None else cancel_after_us / 1e6
-    return gevent.Timeout.start_new(seconds, CancelledError(AS_RECORDED))
+def _start_anew(timer: gevent.Timeout) -> None:
+    """Start a timer, or start it again: connecting does not count."""
+    timer.cancel()
+    timer.start()
+
+
+def _is_encoded(headers: Headers) -> bool:
+    """Tell whether a body is not what its bytes say: compressed, say (RFC 9110, 12.5.3)."""
+    content, transfer = headers.get("content-encoding"), headers.get("transfer-encoding")
+    return content not in _PLAIN_CONTENT or transfer not in _PLAIN_TRANSFER
 
 
 def _fill(row: RequestRow, stamps: Stamps, reply: Reply) -> None:
@@ -143,8 +158,6 @@ def _judge(row: RequestRow, reply: Reply) -> None:
         is_status = row.http_status is not None and not 200 <= row.http_status < 300
         row.outcome = "http_error" if is_status else "stream_error"
         row.error_kind, row.error_text = reply.error_kind, reply.error_text
-    elif reply.finished:
-        row.outcome, row.error_kind, row.error_text = "ok", None, None
-    elif row.outcome == "ok":
+    elif row.outcome == "ok" and not reply.finished:
         row.outcome, row.error_kind = "truncated", "no_end_marker"
         row.error_text = "the answer ended without a finish reason, [DONE] or usage"

@@ -409,6 +409,7 @@ class ReplaySession:
                 self.scenario,
                 probe=self._probe,
                 connect_p99_us=self._sender.connect.quantile_us(0.99) if self._sender else None,
+                resent=self._client.resent,
                 never_taken=self._never_taken(),
                 aborted=self.aborted,
                 estimate=self._estimate,

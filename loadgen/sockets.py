@@ -15,6 +15,7 @@ from gevent.monkey import get_original
 
 READABLE, WRITABLE = 1, 2
 
+_POLLIN = 0x0001
 _PEER_CLOSED = getattr(select, "POLLRDHUP", 0) | 0x0008 | 0x0010  # plus POLLERR and POLLHUP, by their fixed values
 _poll: Any = get_original("select", "poll")
 
@@ -72,10 +73,13 @@ def wait_for(fileno: int, events: int) -> None:
         watcher.close()
 
 
-def closed_by_peer(sock: Any) -> bool:
-    """Tell whether an idle connection has been closed from the other side (always false where poll cannot tell)."""
+def is_stale(sock: Any) -> bool:
+    """Tell whether an idle connection cannot be used again: closed from the other side, or something came unasked.
+
+    Always false where poll cannot tell. TLS sends session tickets unasked, so there only the close counts.
+    """
     poll = _poll()
-    poll.register(sock.fileno(), _PEER_CLOSED)
+    poll.register(sock.fileno(), _PEER_CLOSED | _POLLIN if isinstance(sock, PlainSocket) else _PEER_CLOSED)
     return bool(poll.poll(0))
 
 
