@@ -18,7 +18,7 @@ import gevent
 import gevent.socket
 import msgspec
 
-from loadgen.sockets import WRITABLE, PlainSocket, wait_for
+from loadgen.sockets import WRITABLE, Connection, PlainSocket, TlsSocket, wait_for
 
 _PROXY_HEAD_BYTES = 16 * 1024
 _PROXY_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})[ \r]")
@@ -49,7 +49,9 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     tunnel: bytes = b""
 
 
-def connect(address: Address, family: int, sockaddr: Any, *, context: ssl.SSLContext | None, timeout_s: float) -> Any:
+def connect(
+    address: Address, family: int, sockaddr: Any, *, context: ssl.SSLContext | None, timeout_s: float
+) -> Connection:
     """Return a connected socket, its handshakes done. Raises `ConnectFailedError`."""
     limit = gevent.Timeout(timeout_s, ConnectFailedError("connect_timeout", "connecting took too long"))
     limit.start()
@@ -70,7 +72,7 @@ def connect(address: Address, family: int, sockaddr: Any, *, context: ssl.SSLCon
         if address.tunnel:
             _open_tunnel(sock, address.tunnel)
         # An end without TLS's own farewell is told from a complete one (RFC 9112, 9.8): no ragged ends are hidden.
-        return context.wrap_socket(sock, server_hostname=address.host, suppress_ragged_eofs=False)
+        return TlsSocket(context.wrap_socket(sock, server_hostname=address.host, suppress_ragged_eofs=False))
     except ssl.SSLCertVerificationError as error:
         sock.close()
         raise ConnectFailedError("tls_verification", error.verify_message) from None

@@ -15,25 +15,24 @@ than the server's own `Keep-Alive` header allows.
 from __future__ import annotations
 
 import math
-import re
 import ssl
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import gevent
-from geventhttpclient.response import HTTPParseError, HTTPResponse
+from geventhttpclient.response import HTTPParseError
 
 from loadgen.connect import Address, ConnectFailedError, TransportError, connect
-from loadgen.sockets import is_stale, unacknowledged_bytes
+from loadgen.response import ResponseParser
+from loadgen.sockets import Connection, is_stale, unacknowledged_bytes
 
 _RECV_BYTES = 16 * 1024
 _STALE_S = 1.0
 _SURPLUS_S = 30.0
 _MOST_OVERHEAD_BYTES = 64 * 1024
 """So much may come before the final head, and between two pieces of a body: headers, interim answers, trailers."""
-_KEEP_ALIVE = re.compile(r"timeout=(\d{1,6})", re.IGNORECASE)
 
 
 class CutError(TransportError):
@@ -77,41 +76,10 @@ class Stamps:
         self.on_sending: Callable[[], None] | None = None
 
 
-class _Parser(HTTPResponse):  # type: ignore[misc] # untyped base
-    """The C parser, handing out body pieces instead of gathering them, and stopping after the final response."""
-
-    def __init__(self) -> None:
-        super().__init__(method="POST")
-        self.pieces: list[bytes] = []
-        self.has_final_head = False
-        self.is_over = False
-
-    def _on_body(self, buf: bytearray) -> None:
-        self.pieces.append(bytes(buf))
-
-    def _on_headers_complete(self) -> int | bool | None:
-        skip: int | bool | None = super()._on_headers_complete()
-        self.has_final_head = self.get_code() >= 200
-        return skip
-
-    def _flush_header(self) -> None:
-        if not self.has_final_head:  # a trailer is not a header, and must not change one (RFC 9110, 6.5.1)
-            super()._flush_header()
-
-    def _on_message_begin(self) -> None:
-        if self.is_over:
-            raise HTTPParseError("another response follows")
-        super()._on_message_begin()
-
-    def _on_message_complete(self) -> None:
-        super()._on_message_complete()
-        self.is_over = self.has_final_head
-
-
 class _Idle(NamedTuple):
     """A connection that waits: until when (monotonic s) it may be used, and whether it has served a request."""
 
-    sock: Any
+    sock: Connection
     until_s: float = math.inf
     is_used: bool = False
 
@@ -145,7 +113,7 @@ class HttpClient:
         self.resent = 0
 
     def exchange(
-        self, wire: bytes, stamps: Stamps, deadline_s: float, open_decoder: Callable[[int, HTTPResponse], Decoder]
+        self, wire: bytes, stamps: Stamps, deadline_s: float, open_decoder: Callable[[int, ResponseParser], Decoder]
     ) -> None:
         """Send one whole request (head and body) and feed the response's body to the decoder that its head opens.
 
@@ -221,13 +189,13 @@ class HttpClient:
             idle.sock.close()
         return None
 
-    def _connect(self) -> Any:
+    def _connect(self) -> Connection:
         family, sockaddr = self._address.sockaddrs[self._turn % len(self._address.sockaddrs)]
         self._turn += 1
         return connect(self._address, family, sockaddr, context=self._context, timeout_s=self._connect_timeout_s)
 
     def _converse(
-        self, sock: Any, wire: bytes, stamps: Stamps, open_decoder: Callable[[int, HTTPResponse], Decoder]
+        self, sock: Connection, wire: bytes, stamps: Stamps, open_decoder: Callable[[int, ResponseParser], Decoder]
     ) -> None:
         keep_s = 0.0
         try:
@@ -240,29 +208,34 @@ class HttpClient:
                 self._receive_refusal(sock, stamps, open_decoder, error)
                 return
             stamps.bytes_sent = len(wire)
+            sock.begin_reading()
             keep_s = self._receive(sock, stamps, open_decoder)
         finally:
+            sock.end_reading()
             if keep_s > 0:
                 self._idle.append(_Idle(sock, time.monotonic() + keep_s, is_used=True))
             else:
                 sock.close()
 
     def _receive_refusal(
-        self, sock: Any, stamps: Stamps, open_decoder: Callable[[int, HTTPResponse], Decoder], error: OSError
+        self, sock: Connection, stamps: Stamps, open_decoder: Callable[[int, ResponseParser], Decoder], error: OSError
     ) -> None:
         """Take the answer of a server that closed before it had the whole request; without one, it is a cut."""
         try:
+            sock.begin_reading()
             self._receive(sock, stamps, open_decoder)
         except CutError as cut:
             if cut.kind == "closed_early":
                 raise
             raise CutError("closed_while_sending", error.strerror or "closed", unread=True) from None
 
-    def _receive(self, sock: Any, stamps: Stamps, open_decoder: Callable[[int, HTTPResponse], Decoder]) -> float:
+    def _receive(
+        self, sock: Connection, stamps: Stamps, open_decoder: Callable[[int, ResponseParser], Decoder]
+    ) -> float:
         """Read one response to its end; returns for how long (s) the connection can serve another request."""
-        parser = _Parser()
-        pieces, recv, now_us = parser.pieces, sock.recv, self._now_us
-        decoder: Decoder | None = None
+        parser = ResponseParser()
+        pieces, feed, recv, now_us = parser.pieces, parser.feed, sock.recv, self._now_us
+        take: Callable[[bytes, int], None] | None = None
         overhead = 0
         while True:
             try:
@@ -274,50 +247,40 @@ class HttpClient:
             at_us = now_us()
             failure = None
             try:
-                parser.feed(data)
+                feed(data)
             except HTTPParseError as error:
                 failure = error
-            if decoder is None and parser.has_final_head:
+            if take is None and parser.has_final_head:
                 stamps.headers_us = at_us
                 stamps.status = parser.get_code()
-                decoder = open_decoder(stamps.status, parser)
+                take = open_decoder(stamps.status, parser).feed
             if pieces:
                 overhead = 0
                 for piece in pieces:
                     stamps.bytes_received += len(piece)
-                    decoder.feed(piece, at_us)  # type: ignore[union-attr] # a body comes after its head
+                    take(piece, at_us)  # type: ignore[misc] # a body comes after its head
                 pieces.clear()
-            else:
-                overhead += len(data)
+                if failure is None and data and not parser.is_over:
+                    continue
+            overhead += len(data)
             if failure is not None and data:
                 raise _not_http(parser) from failure
             if parser.is_over:
-                return _keep_s(parser) if data else 0.0
+                return parser.keep_s() if data else 0.0
             if not data:
                 raise CutError(_cut_kind(parser), "closed by the server", unread=unacknowledged_bytes(sock) > 0)
             if overhead > _MOST_OVERHEAD_BYTES:
                 raise ProtocolError("too_much_overhead", f"over {_MOST_OVERHEAD_BYTES} bytes of headers or framing")
 
 
-def _cut_kind(parser: _Parser) -> str:
+def _cut_kind(parser: ResponseParser) -> str:
     return "closed_early" if parser.message_begun else "closed_before_response"
 
 
-def _not_http(parser: _Parser) -> ProtocolError:
+def _not_http(parser: ResponseParser) -> ProtocolError:
     if parser.is_over:
         return ProtocolError("surplus_bytes", "the server sent more than the length that it stated")
     return ProtocolError("bad_http", "the answer is not HTTP/1.1")
-
-
-def _keep_s(parser: _Parser) -> float:
-    """Return for how long (s) a connection may be used again: not to the very end, where the server's close races."""
-    if parser.should_close():
-        return 0.0
-    stated = parser.get("keep-alive")
-    limit = _KEEP_ALIVE.search(stated) if isinstance(stated, str) else None
-    if limit is None:
-        return math.inf
-    return max(0.0, int(limit[1]) - max(0.5, int(limit[1]) / 10))
 
 
 def _whole_address(wire: bytes, before_path: bytes, after_line: bytes) -> bytes:

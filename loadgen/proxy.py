@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import base64
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies_environment
-from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined] # not in the stubs
+from urllib.request import getproxies_environment, proxy_bypass
 
 import msgspec
 
@@ -44,7 +43,7 @@ def proxy_for(target: Target, *, loopback: bool) -> Proxy | None:
     known = getproxies_environment()
     name = "https" if target.tls else "http"
     url = known.get(name) or known.get("all")
-    if loopback or not url or proxy_bypass_environment(f"{target.host}:{target.port}", known):
+    if loopback or not url or proxy_bypass(f"{target.host}:{target.port}"):
         return None
     variable = f"{name if known.get(name) else 'all'}_proxy".upper()
     try:

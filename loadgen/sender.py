@@ -60,10 +60,7 @@ class Sender:
             return body if request.cancel_after_tokens is None else _Leaving(body, reply, request.cancel_after_tokens)
 
         self.in_flight += 1
-        leave: gevent.Timeout | None = None
-        if request.cancel_after_us is not None:
-            leave = gevent.Timeout(request.cancel_after_us / 1e6, CancelledError(AS_RECORDED))
-            stamps.on_sending = lambda: _start_anew(leave)
+        leave = _leave_after(request.cancel_after_us, stamps)
         try:
             self._client.exchange(item.wire, stamps, self._timeout_s, open_decoder)
             reply.complete = True
@@ -80,8 +77,7 @@ class Sender:
         except Exception as error:
             reply.fail("undecodable", type(error).__name__)
         finally:
-            if leave is not None:
-                leave.close()
+            leave.close()
             self.in_flight -= 1
             row.done = self._now_us()
             if body is not None:
@@ -127,10 +123,18 @@ class _Leaving:
             raise CancelledError(AS_RECORDED)
 
 
-def _start_anew(timer: gevent.Timeout) -> None:
-    """Start a timer, or start it again: connecting does not count."""
-    timer.cancel()
-    timer.start()
+def _leave_after(cancel_after_us: int | None, stamps: Stamps) -> gevent.Timeout:
+    """Return a timer that cancels the request of this greenlet so long after its sending, or one that never fires."""
+    if cancel_after_us is None:
+        return gevent.Timeout(None)
+    leave = gevent.Timeout(cancel_after_us / 1e6, CancelledError(AS_RECORDED))
+
+    def start_anew() -> None:
+        leave.cancel()
+        leave.start()
+
+    stamps.on_sending = start_anew
+    return leave
 
 
 def _is_encoded(headers: Headers) -> bool:

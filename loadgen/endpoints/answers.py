@@ -42,15 +42,15 @@ class EventStream:
             events = self._splitter.feed(data)
         except SseOverflowError as error:
             raise ProtocolError("event_too_long", str(error)) from None
-        for event in events:
+        for name, payload in events:
             if self._is_done:
                 self.reply.fail("data_after_done", "the server sent more after [DONE]")
-            elif event.data == b"[DONE]":
+            elif payload == b"[DONE]":
                 self._end()
-            elif event.name == b"error":
-                self.reply.fail(*error_in(event.data))
-            elif event.data:
-                self.take(event.data, at_us)
+            elif name == b"error":
+                self.reply.fail(*error_in(payload))
+            elif payload:
+                self.take(payload, at_us)
 
     def take(self, data: bytes, at_us: int) -> None:
         """Take one event's data."""

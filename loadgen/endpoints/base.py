@@ -59,14 +59,16 @@ class Reply:
 
     def token(self, at_us: int, *, visible: bool) -> None:
         """Note a stream event that carried generated content."""
-        if self.last_token_us is not None:
-            self.max_gap_us = max(self.max_gap_us or 0, at_us - self.last_token_us)
-        if self.first_token_us is None:
-            self.first_token_us = at_us
+        if self.chunks is None:
+            self.first_token_us, self.chunks = at_us, 1
+        else:
+            self.chunks += 1
+            gap_us = at_us - self.last_token_us  # type: ignore[operator] # there was a chunk before
+            if self.max_gap_us is None or gap_us > self.max_gap_us:
+                self.max_gap_us = gap_us
+        self.last_token_us = at_us
         if visible and self.first_visible_us is None:
             self.first_visible_us = at_us
-        self.last_token_us = at_us
-        self.chunks = (self.chunks or 0) + 1
 
     def fail(self, kind: str, text: str | None = None) -> None:
         """Note that the answer reports a failure; the first one holds."""

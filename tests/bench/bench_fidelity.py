@@ -1,7 +1,7 @@
 """How faithful a replay inside Locust is, by the server's own log: one core each for the server and client.
 
-Poisson arrivals of 100-token streams (first token after 50 ms, then one every 10 ms, one send each). Lag is from the due
-instant to the request's arrival at the server, absolute; the first token's error is the client's instant minus the
+Poisson arrivals of 100-token streams (first token after 50 ms, then one every 10 ms, one send each). Lag is from the
+due instant to the request's arrival at the server, absolute; the first token's error is the client's instant minus the
 server's send. The bare loop (`bare_client.py`) is what gevent can do at all: its processor time per chunk is the
 measure of ours. `RAMPTRACE_BENCH_RATES=200,500` and `RAMPTRACE_BENCH_LENGTH_S=20` choose what is run.
 """

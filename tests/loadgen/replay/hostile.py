@@ -1,7 +1,7 @@
 """A server that breaks HTTP, TLS and SSE byte by byte: the path of a request names the fault.
 
 Run as a script it prints its port and serves until its standard input ends; with `--tls CERT` it speaks TLS. Each
-request that it has read whole is appended to the log named as its argument. Nothing is sent that the fault does not say.
+request that it has read whole is appended to the log named as its argument. Nothing else is sent.
 """
 
 from __future__ import annotations
