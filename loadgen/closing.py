@@ -50,6 +50,7 @@ def conclude(
         "estimate": None if estimate is None else msgspec.to_builtins(estimate),
         "verdict": manifest.verdict,
         "requests": counts(requests, never_taken),
+        "resent": client.resent,
         "tokens": tokens(requests),
         "latency_ms": latencies_ms(without_warm_up(requests, manifest.warm_ups_us), time_scale),
     }

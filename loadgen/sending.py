@@ -118,6 +118,7 @@ class Sending:
             connect_p99_us=self._sender.connect.quantile_us(0.99) if self._sender else None,
             cpu_share=self.probe.cpu_share,
             cpu_wait_share=self.probe.cpu_wait_share,
+            resent=self._link.client.resent,
         )
 
     def run(self, schedule: Schedule) -> None:
