@@ -20,14 +20,15 @@ from locust.env import Environment
 from locust.runners import LocalRunner
 
 from loadgen import web_login
+from loadgen.filing import refuse_remote
 from loadgen.host import ReplayHost, ReplayUser
 from loadgen.live import pages
-from loadgen.live.cli import OPEN
+from loadgen.live.cli import OPEN, page_address
 from loadgen.live.view import LiveView
+from loadgen.local import LocalSession
 from loadgen.options import resolve_scenario
 from loadgen.recorder import RequestRow
-from loadgen.scenario import load_scenario
-from loadgen.session import ReplaySession
+from loadgen.scenario_file import load_scenario
 from traces.errors import RamptraceError
 
 __all__ = ["ReplayUser"]
@@ -119,7 +120,7 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
     # Imports have held up the loop for seconds: a timer that is set now, `--run-time`, would count from before them.
     gevent.get_hub().loop.update_now()
 
-    def make_session(on_request: Callable[[RequestRow], None]) -> ReplaySession:
+    def make_session(on_request: Callable[[RequestRow], None]) -> LocalSession:
         return _session(environment, on_request)
 
     def report(host: ReplayHost) -> None:
@@ -134,26 +135,24 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
     host = ReplayHost(environment, make_session, on_end=report)
     if environment.web_ui is not None:
         pages.install(environment.web_ui, LiveView(host))
-        address = _address(environment.web_ui)
+        page = environment.web_ui
+        base = page.app.blueprints["locust"].url_prefix or ""
+        address = page_address(page.host, page.port, base=base, tls=bool(page.tls_cert))
         logger.info("live page: %s", address)
         if os.environ.pop(OPEN, None):
             gevent.spawn_later(_LISTENS_AFTER_S, gevent.get_hub().threadpool.apply, webbrowser.open, (address,))
 
 
-def _address(web_ui: Any) -> str:
-    scheme = "https" if web_ui.tls_cert else "http"
-    name = f"[{web_ui.host}]" if ":" in web_ui.host else web_ui.host or "localhost"
-    return f"{scheme}://{name}:{web_ui.port}{web_ui.app.blueprints['locust'].url_prefix or ''}/scaling"
-
-
-def _session(environment: Environment, on_request: Callable[[RequestRow], None]) -> ReplaySession:
+def _session(environment: Environment, on_request: Callable[[RequestRow], None]) -> LocalSession:
     options = environment.parsed_options
     given = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) or None for name in _TEXT_OPTIONS}
     path, run_dir = given.pop("scenario"), given.pop("run_dir")
+    if run_dir is not None:
+        refuse_remote(run_dir)
     given["target"] = environment.host or None
     given["abort_on"] = given["abort_on"].split(",") if given["abort_on"] else None
     given |= {name: getattr(options, name) or None for name in _OTHER_OPTIONS}
-    return ReplaySession(
+    return LocalSession(
         resolve_scenario(path, **given),
         run_path=Path(run_dir) if run_dir else None,
         on_request=on_request,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -21,6 +23,7 @@ OPEN = "RAMPTRACE_OPEN"
 )
 @click.option("--start", is_flag=True, help="Start the replay at once, not when its button is pressed.")
 @click.option("--open/--no-open", "open_page", default=None, help="Open the page in a browser  [default: on a desktop]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object that names the page, then start.")
 @click.argument("locust_options", nargs=-1, type=click.UNPROCESSED)
 def ui(
     scenario: str,
@@ -29,6 +32,7 @@ def ui(
     web_port: int,
     start: bool,
     open_page: bool | None,
+    as_json: bool,
     locust_options: tuple[str, ...],
 ) -> None:
     """Replay a scenario with Locust's web UI; the live page is at /scaling.
@@ -44,7 +48,7 @@ def ui(
 
     if scenario.startswith("-"):
         raise BadInputError(f"name the scenario file first, and {scenario} after it")
-    from loadgen.scenario import load_scenario
+    from loadgen.scenario_file import load_scenario
 
     load_scenario(scenario)  # what is wrong with it is said before anything is started
     _refuse_taken(web_host, web_port)
@@ -53,9 +57,28 @@ def ui(
     command += ["--web-host", web_host, "--web-port", str(web_port), *(["--autostart"] if start else [])]
     if _has_desktop() if open_page is None else open_page:
         os.environ[OPEN] = "1"
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "url": address(locust_options, web_host, web_port)}))
     sys.stdout.flush()
     # In our place: signals and the exit code are then Locust's own.
     os.execv(sys.executable, [*command, *locust_options])  # noqa: S606 - a list that we build
+
+
+def address(options: Sequence[str], host: str, port: int) -> str:
+    """Return where the page will be: Locust's own options name the base path and the certificate.
+
+    >>> address(["--web-base-path", "/load"], "127.0.0.1", 8089), address(["--tls-cert=c"], "::1", 1)
+    ('http://127.0.0.1:8089/load/scaling', 'https://[::1]:1/scaling')
+    """
+    words = [word for option in options for word in option.split("=", 1)]
+    base = words[words.index("--web-base-path") + 1] if "--web-base-path" in words[:-1] else ""
+    return page_address(host, port, base=base, tls="--tls-cert" in words)
+
+
+def page_address(host: str, port: int, *, base: str, tls: bool) -> str:
+    """Return the live page's address."""
+    name = f"[{host}]" if ":" in host else host or "localhost"
+    return f"{'https' if tls else 'http'}://{name}:{port}{base.rstrip('/')}/scaling"
 
 
 def _refuse_taken(host: str, port: int) -> None:

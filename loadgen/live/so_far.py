@@ -6,17 +6,15 @@ from typing import Any
 
 from loadgen.histogram import Histogram
 from loadgen.live.meter import Meter
-from loadgen.scenario import VerdictSection
-from loadgen.verdict import Fidelity, verdict
+from loadgen.scenario import Scenario
+from loadgen.verdict import ClientState, Fidelity, verdict
 from loadgen.windows import Untrusted
 
 _QUANTILES = {"lag_p50_ms": 0.5, "lag_p99_ms": 0.99, "lag_p999_ms": 0.999, "lag_max_ms": 1.0}
 
 
-def verdict_so_far(
-    meter: Meter, limits: VerdictSection, *, hub: Histogram, connect: Histogram | None, max_in_flight: int
-) -> dict[str, Any] | None:
-    """Return `status` and `reasons` by what was sent so far; None before anything was."""
+def verdict_so_far(meter: Meter, scenario: Scenario, client: ClientState) -> dict[str, Any] | None:
+    """Return `status`, `reasons` and `lag_p99_ms` by what was sent so far; None before anything was."""
     count = len(meter.lag)
     if not count:
         return None
@@ -28,12 +26,12 @@ def verdict_so_far(
             lag_ms={name: _ms(meter.lag, q) for name, q in _QUANTILES.items()},
             offered_vs_delivered={},
             untrusted=Untrusted(intervals=[], share=meter.late.share),
-            hub_latency_p99_ms=_ms(hub, 0.99),
-            connect_p99_ms=None if connect is None else _ms(connect, 0.99),
-            max_in_flight=max_in_flight,
+            hub_latency_p99_ms=None if client.hub_latency_p99_us is None else client.hub_latency_p99_us / 1e3,
+            connect_p99_ms=None if client.connect_p99_us is None else client.connect_p99_us / 1e3,
+            max_in_flight=scenario.replay.max_in_flight,
             time_scale=meter.time_scale,
         ),
-        limits,
+        scenario.verdict,
     )
     return {"status": found["status"], "reasons": found["reasons"], "lag_p99_ms": found["lag_p99_ms"]}
 
