@@ -27,7 +27,11 @@ _MOST_BINS: Final = 240
 
 
 class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True):
-    """A run's results. Frames: `load` is `capacity.against_demand`, `latency_over_time` is `latency.over_time`."""
+    """A run's results.
+
+    Frames: `load` is `capacity.against_demand`, `latency_over_time` is `latency.over_time`, `gaps` the run's table in
+    endpoint time.
+    """
 
     path: Path
     manifest: Manifest
@@ -46,6 +50,7 @@ class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     latency_over_time: pl.DataFrame
     request_count: int
     capacity_errors: int
+    gaps: pl.DataFrame
 
 
 def analyse_run(path: str | Path) -> RunAnalysis:
@@ -105,6 +110,7 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
         latency_over_time=over_time(measured, bin_us),
         request_count=inputs.request_rows,
         capacity_errors=refused,
+        gaps=inputs.gaps,
     )
 
 
