@@ -111,7 +111,7 @@ def lint(file: str, reject_file: Path | None, as_json: bool, **declared: Any) ->
         counts = {"format": report.format, "rows_read": report.rows_read, "rows_kept": report.rows_kept}
         _print_json({"schema": 1, **counts, "errors": errors, "findings": msgspec.to_builtins(findings)})
     else:
-        _print_table(file, ("severity", "code", "line", "finding"), [_finding_row(finding) for finding in findings])
+        _print_table(file, ("severity", "code", "row", "finding"), [_finding_row(finding) for finding in findings])
     return _EXIT_FINDINGS if errors else 0
 
 
@@ -150,7 +150,7 @@ def _keep_rejects(loaded: LoadedTrace, reject_file: Path | None) -> None:
 
 def _import_rows(report: ImportReport) -> dict[str, str]:
     dropped = {
-        f"dropped: {reason.replace('_', ' ')}": f"{count:,} (first in data line {report.examples[reason]:,})"
+        f"dropped: {reason.replace('_', ' ')}": f"{count:,} (first: row {report.examples[reason]:,})"
         for reason, count in report.dropped.items()
     }
     return {

@@ -65,7 +65,7 @@ def _drawn(file: str, declared: dict[str, Any], suffix: str) -> bytes:
     spec = picture(described, find_bursts(loaded.scan()), name)
     if suffix == ".html":
         rows = figures(loaded.account(), described, steps_of(loaded.path))
-        return page(spec, name, rows, vl_convert.javascript_bundle()).encode()  # type: ignore[call-arg]
+        return page(spec, name, rows).encode()
     white = {**spec, "background": "white"}
     if suffix == ".svg":
         return vl_convert.vegalite_to_svg(white).encode()

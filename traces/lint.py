@@ -39,7 +39,7 @@ _RULES: Final = {
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing worth knowing. `row` is the first data line (from 1) that shows it, where one does."""
+    """One thing worth knowing. `row` is the first row (from 1) that shows it, where one does."""
 
     code: str
     severity: Severity
@@ -66,7 +66,7 @@ def lint(frame: pl.LazyFrame, report: ImportReport) -> list[Finding]:
 
 
 class _Count:
-    """How many rows a rule holds for, and the first of them as its data line (from 1)."""
+    """How many rows a rule holds for, and the first of them (rows count from 1)."""
 
     def __init__(self) -> None:
         self.count, self.row = 0, 0

@@ -96,7 +96,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
 
     `expected` describes a file of this format, `time_text` how its times are understood (unit and zone).
     `origin_us` returns the instant (µs since 1970 UTC) at which a file's clock reads 0, None when it has relative time
-    only. `unordered`: the source writes a row when the request ends, or keeps it in several files, so that rows out of
+    only. `pieces`, where there are any, are the same as `batches`, each yet to be made, in whatever thread makes it.
+    `unordered`: the source writes a row when the request ends, or keeps it in several files, so that rows out of
     order are its nature. `companions` is the name pattern of files that belong to another one and are not read alone.
     """
 
@@ -105,6 +106,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     time_text: str | Callable[[Options], str]
     sniff: Callable[[Head], bool]
     batches: Callable[[Path, Options], Iterator[Batch]]
+    pieces: Callable[[Path, Options], Iterator[Callable[[], Batch]]] | None = None
     check: Callable[[Path, Head, Options], None] | None = None
     origin_us: Callable[[Path, Options], int | None] = lambda _path, _options: 0
     options: frozenset[str] = frozenset()
@@ -134,7 +136,7 @@ def relative(_path: Path, _options: Options) -> None:
 class ImportReport(msgspec.Struct, kw_only=True):
     """What a file held. Always `rows_read == rows_kept + sum(dropped.values())`.
 
-    `examples` names the first dropped row of each reason, as its 1-based data line; `remarks` counts kept rows by what
+    `examples` names the first dropped row of each reason, as its number; `remarks` counts kept rows by what
     is said of them, `remark_examples` alike. `inversions` counts kept rows that arrive earlier than the kept row before
     them; `ties` counts rows that share the arrival of the row before, in order of arrival. Sums are over kept rows.
     """

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from contextlib import contextmanager
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from polars.io.plugins import register_io_source
 
 from traces.errors import BadInputError
 from traces.readers import own
-from traces.readers.ahead import ahead
+from traces.readers.ahead import ahead, made_ahead
 from traces.readers.base import REASONS, TRACE_COLUMNS, Batch, Format, ImportReport, Options, Tally, arrival_text
 from traces.readers.head import PARQUET_MAGIC
 from traces.readers.lines import BOM
@@ -113,13 +114,20 @@ class LoadedTrace:
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows, classified, numbered through all files."""
-        before = 0
-        for path in self.paths:
-            height = 0
-            for batch in self._reader.batches(path, self._options):
-                height += batch.rows.height
-                yield _named_cut(_shifted(batch, before))
-            before += height
+        read = self._reader.batches
+        return _joined((path, batch) for path in self.paths for batch in read(path, self._options))
+
+    @contextmanager
+    def _batches_ahead(self) -> Iterator[Iterator[Batch]]:
+        """Return what `batches` yields, made ahead in threads; several at once, where the format can."""
+        read = self._reader.pieces
+        if read is None:
+            with ahead(self.batches()) as batches:
+                yield batches
+            return
+        makers = (partial(_of_path, path, make) for path in self.paths for make in read(path, self._options))
+        with made_ahead(makers) as made:
+            yield _joined(made)
 
     @cached_property
     def _tally(self) -> Tally:
@@ -158,7 +166,7 @@ class LoadedTrace:
     def _write_in_one_pass(self, output: Path) -> bool:
         """Write while counting; tell whether that was possible: without an inversion, the first row is the first."""
         tally = Tally()
-        with ahead(self.batches()) as batches:
+        with self._batches_ahead() as batches:
             kept = self._kept(_counted(batches, tally))
             first = next((frame for frame in kept if frame.height), None)
             if first is None or tally.inversions:
@@ -218,6 +226,21 @@ def _drain(frames: Iterator[Any]) -> None:
         pass
 
 
+def _of_path(path: Path, make: Callable[[], Batch]) -> tuple[Path, Batch]:
+    return path, make()
+
+
+def _joined(batches: Iterable[tuple[Path, Batch]]) -> Iterator[Batch]:
+    """Yield the files' batches, numbered through all files."""
+    before = height = 0
+    current: Path | None = None
+    for path, batch in batches:
+        if path != current:
+            current, before, height = path, before + height, 0
+        height += batch.rows.height
+        yield _named_cut(_shifted(batch, before))
+
+
 def _shifted(batch: Batch, rows: int) -> Batch:
     if not rows:
         return batch
@@ -239,7 +262,7 @@ def _no_valid_row_message(source: str, reader: Format, tally: Tally) -> str:
     if not tally.rows_read:
         return f"{source}: no rows after the header; expected {reader.expected}"
     reasons = ", ".join(
-        f"{count} {reason} (first in data line {tally.examples[reason]})" for reason, count in tally.dropped.items()
+        f"{count} {reason} (first: row {tally.examples[reason]})" for reason, count in tally.dropped.items()
     )
     if set(tally.dropped) == {"no_time"} and "rate_per_s" in reader.options:
         return (
