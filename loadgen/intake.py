@@ -50,6 +50,7 @@ def cut_trace(scenario: Scenario) -> Cut:
         window=section.window,
         rows=rows,
         transforms=steps_of(loaded.path),
+        sampling_percent=account.sampling_percent,
     )
     planned = rows if laps is None else planned_rows(laps, frame.select("arrival_us").collect().to_series())
     return Cut(frame=frame, used=used, laps=laps, planned=planned)

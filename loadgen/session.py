@@ -163,6 +163,13 @@ class ReplaySession:
         if self._run_path is not None:
             RunDir.refuse_existing(self._run_path)
         cut = in_thread(cut_trace, self.scenario)
+        if (share := cut.used.sampling_percent) is not None and share < 100:
+            logger.warning(
+                "%s is a sample of %g %% of the real requests, replayed as recorded; `ramptrace trace transform "
+                "--rate-scale sampling` brings it to the real rate",
+                cut.used.source,
+                share,
+            )
         self._allow(in_thread(estimate, cut.frame, self.scenario.replay, self.scenario.prices, cut.laps, cut.planned))
         clock = self._reach()
         self.run = new_run(self.scenario, self._run_path, cut, clock, self.clock.now_us())

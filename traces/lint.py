@@ -262,8 +262,9 @@ def _source(report: ImportReport, figures: _Figures) -> Iterator[Finding]:
     if report.sampling_percent is not None and report.sampling_percent < 100:
         factor = 100 / report.sampling_percent
         message = (
-            f"the source kept {report.sampling_percent:g} % of the requests, as declared: the real load was "
-            f"{factor:.4g} times this; `ramptrace trace transform --rate-scale {factor:.4g}` brings it back"
+            f"the source kept {report.sampling_percent:g} % of the requests, as declared: the real rate was "
+            f"{factor:.4g} times this, and rows are replayed as recorded; `ramptrace trace transform --rate-scale "
+            "sampling` makes up the rest from displaced copies, and says so in the file"
         )
         yield Finding(code="sampling", severity="warning", message=message)
     if report.chars_per_token is not None:

@@ -61,7 +61,7 @@ def test_import_does_not_write_over_its_source(capsys, tmp_path):
     run(capsys, "import", "corpus:tiny-step", "-o", output)
     before = output.read_bytes()
     code, _, err = run(capsys, "import", output, "-o", output)
-    assert (code, "the file being read" in err) == (2, True)
+    assert (code, "a file being read" in err) == (2, True)
     assert output.read_bytes() == before
     code, _, err = run(capsys, "import", output, "-o", tmp_path / "no" / "x.parquet")
     assert (code, "there is no folder" in err) == (2, True)
@@ -86,7 +86,7 @@ def test_no_output_is_written_over_the_source(capsys, recorded):
         ("lint", "--reject-file", recorded),
     ):
         code, _, err = run(capsys, flags[0], recorded, *flags[1:])
-        assert (code, "the file being read" in err) == (2, True)
+        assert (code, "a file being read" in err) == (2, True)
     assert recorded.read_bytes() == before
 
 

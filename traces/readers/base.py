@@ -71,7 +71,6 @@ FLAGS: Final = {
     "time_unit": "--time-unit",
     "pattern": "--pattern",
     "rate_per_s": "--rate",
-    "seed": "--seed",
     "chars_per_token": "--chars-per-token",
 }
 """The options that only some formats take, as the command line spells them."""

@@ -10,10 +10,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 from polars.io.plugins import register_io_source
 
 from traces.errors import BadInputError
+from traces.lineage import LineageStep, metadata, steps_of
 from traces.readers import own
 from traces.readers.ahead import ahead, made_ahead
 from traces.readers.base import REASONS, TRACE_COLUMNS, Batch, Format, ImportReport, Options, Tally, arrival_text
@@ -22,8 +24,8 @@ from traces.readers.lines import BOM
 from traces.readers.locate import Located
 from traces.readers.reorder import in_order
 
-SAMPLING_KEY: Final = "ramptrace.sampling_percent"
-"""File metadata: the share of the real requests that the source kept, as declared."""
+_NOT_DECLARED: Final = frozenset({"seed", "endpoint_url"})
+"""Options that are kept elsewhere, or say nothing of the rows."""
 
 
 class LoadedTrace:
@@ -67,7 +69,7 @@ class LoadedTrace:
             time_text=self._reader.times(self._options),
             notes=self._reader.notes,
             files=len(self.paths),
-            sampling_percent=self._sampling_percent,
+            sampling_percent=self.sampling_percent,
             chars_per_token=self._options.chars_per_token,
             rows_read=tally.rows_read,
             rows_kept=tally.rows_kept,
@@ -94,7 +96,7 @@ class LoadedTrace:
         with ThreadPoolExecutor(1) as beside:
             beside.submit(lambda: self.sha256)
             if "_tally" in self.__dict__ or not self._write_in_one_pass(output):
-                own.write(output, self.scan(), self.origin_us, self._metadata)
+                own.write(output, self.scan(), self.origin_us, self._lineage, sampling_percent=self.sampling_percent)
         return self.account()
 
     @cached_property
@@ -149,15 +151,34 @@ class LoadedTrace:
         return int(self.scan().select((pl.col("arrival_us").diff() == 0).sum()).collect().item())
 
     @property
-    def _sampling_percent(self) -> float | None:
+    def sampling_percent(self) -> float | None:
+        """The share of the real requests that the source kept, as declared now or when the file was imported."""
         if self._options.sampling_percent is not None or self._reader is not own.FORMAT:
             return self._options.sampling_percent
-        stated = pl.read_parquet_metadata(self.path).get(SAMPLING_KEY)
+        stated = pl.read_parquet_metadata(self.path).get(own.SAMPLING_KEY)
         return float(stated) if stated else None
 
     @property
-    def _metadata(self) -> dict[str, str]:
-        return {} if self._sampling_percent is None else {SAMPLING_KEY: f"{self._sampling_percent:g}"}
+    def declared(self) -> dict[str, Any]:
+        """What was declared to read the trace, and changes what is read."""
+        stated = msgspec.structs.asdict(self._options)
+        return {name: value for name, value in stated.items() if value is not None and name not in _NOT_DECLARED}
+
+    @property
+    def drawn_seed(self) -> int | None:
+        """The seed of the arrivals, where reading draws them."""
+        takes = self._reader.options
+        draws = "seed" in takes and ("rate_per_s" not in takes or self._options.rate_per_s is not None)
+        return (self._options.seed or 0) if draws else None
+
+    @property
+    def _lineage(self) -> dict[str, str]:
+        """How the rows came to be, where more than the file's own format decided it."""
+        steps = steps_of(self.path)
+        if self.declared or self.drawn_seed is not None:
+            file = {"file": Path(self.source).name}
+            steps.append(LineageStep(name="read", parameters=file | self.declared, seed=self.drawn_seed))
+        return metadata(steps)
 
     def _kept(self, batches: Iterator[Batch]) -> Iterator[pl.DataFrame]:
         for batch in batches:
@@ -191,7 +212,14 @@ class LoadedTrace:
 
         relative = _lazily(frames).with_columns(pl.col("arrival_us") - first_us)
         origin_us = None if origin is None else origin + first_us
-        own.write(output, relative, origin_us, self._metadata, unless=lambda: bool(tally.inversions))
+        own.write(
+            output,
+            relative,
+            origin_us,
+            self._lineage,
+            sampling_percent=self.sampling_percent,
+            unless=lambda: bool(tally.inversions),
+        )
 
 
 def _lazily(frames: Callable[[], Iterator[pl.DataFrame]]) -> pl.LazyFrame:
