@@ -155,8 +155,8 @@ def _import_rows(report: ImportReport) -> dict[str, str]:
         **dropped,
         **{f"kept: {word.replace('_', ' ')}": f"{count:,}" for word, count in report.remarks.items()},
         **_extent_rows(report),
-        "input tokens": f"{report.input_tokens:,}",
-        "output tokens": f"{report.output_tokens:,}",
+        "input tokens": "unknown" if report.input_tokens is None else f"{report.input_tokens:,}",
+        "output tokens": "unknown" if report.output_tokens is None else f"{report.output_tokens:,}",
         **({} if report.sampling_percent is None else {"sampling": sampling_text(report)}),
         "sha256": report.sha256,
     }

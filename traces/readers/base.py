@@ -137,7 +137,8 @@ class ImportReport(msgspec.Struct, kw_only=True):
 
     `examples` names the first dropped row of each reason, as its number; `remarks` counts kept rows by what
     is said of them, `remark_examples` alike. `inversions` counts kept rows that arrive earlier than the kept row before
-    them; `ties` counts rows that share the arrival of the row before, in order of arrival. Sums are over kept rows.
+    them; `ties` counts rows that share the arrival of the row before, in order of arrival. Sums are over kept rows
+    whose length is known, None where none is.
     """
 
     format: str
@@ -155,8 +156,8 @@ class ImportReport(msgspec.Struct, kw_only=True):
     first_arrival: str | None = None
     last_arrival: str | None = None
     span_us: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
     sha256: str = ""
     inversions: int = 0
     unordered_by_nature: bool = False
@@ -170,7 +171,9 @@ class Tally:
     """Adds up batches of classified rows into an `ImportReport`."""
 
     def __init__(self) -> None:
-        self.rows_read = self.rows_kept = self.input_tokens = self.output_tokens = 0
+        self.rows_read = self.rows_kept = 0
+        self.input_tokens: int | None = None
+        self.output_tokens: int | None = None
         self.inversions = self.adjacent_ties = 0
         self.lateness_us = 0
         """How far a row arrives before the latest row above it, at most."""
@@ -201,8 +204,8 @@ class Tally:
             remarked = kept.filter(pl.col("remark").is_not_null())
             _count(remarked, "remark", self.remarks, self.remark_examples)
         self.rows_kept += kept.height
-        self.input_tokens += int(kept["input_tokens"].sum())
-        self.output_tokens += int(kept["output_tokens"].sum())
+        self.input_tokens = _added(self.input_tokens, kept["input_tokens"])
+        self.output_tokens = _added(self.output_tokens, kept["output_tokens"])
         arrivals = kept["arrival_us"]
         low, high = _int(arrivals.min()), _int(arrivals.max())
         self._add_order(arrivals, low)
@@ -223,6 +226,12 @@ class Tally:
             before = low if self.last_us is None else self.last_us
             latest = arrivals.cum_max().clip(lower_bound=before)
             self.lateness_us = max(self.lateness_us, _int((latest - arrivals).max()))
+
+
+def _added(total: int | None, lengths: pl.Series) -> int | None:
+    if lengths.null_count() == lengths.len():
+        return total
+    return (total or 0) + int(lengths.sum())
 
 
 def _count(rows: pl.DataFrame, column: str, counts: dict[str, int], examples: dict[str, int]) -> None:

@@ -14,7 +14,7 @@ import msgspec
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from traces.errors import BadInputError
+from traces.errors import BadInputError, RamptraceError
 from traces.lineage import LineageStep, metadata, steps_of
 from traces.readers import own
 from traces.readers.ahead import ahead, made_ahead
@@ -97,7 +97,12 @@ class LoadedTrace:
             beside.submit(lambda: self.sha256)
             if "_tally" in self.__dict__ or not self._write_in_one_pass(output):
                 own.write(output, self.scan(), self.origin_us, self._lineage, sampling_percent=self.sampling_percent)
-        return self.account()
+        report = self.account()
+        written = pl.scan_parquet(output).select(pl.len()).collect().item()
+        if written != report.rows_kept:
+            output.unlink()
+            raise RamptraceError(f"{output}: {written:,} of {report.rows_kept:,} rows were written; please report this")
+        return report
 
     @cached_property
     def sha256(self) -> str:
