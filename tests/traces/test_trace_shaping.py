@@ -258,7 +258,7 @@ def test_a_second_transform_remembers_the_first(capsys, tmp_path):
 
 def test_a_replay_says_what_was_done_to_its_trace(capsys, tmp_path):
     from loadgen.intake import cut_trace
-    from loadgen.scenario import build_scenario
+    from loadgen.scenario_file import build_scenario
 
     path = tmp_path / "cut.parquet"
     call(capsys, "transform", "corpus:tiny-step", "--rate-scale", 0.5, "-o", path)

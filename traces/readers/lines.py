@@ -49,11 +49,6 @@ def read_head(path: Path) -> bytes:
         return _read(file, path, HEAD_BYTES)
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text: polars adds lines that tell a user nothing."""
-    return str(error).partition("\n")[0]
-
-
 class Block(msgspec.Struct, frozen=True):
     """`count` whole lines as bytes, each with its line feed. `first` is the number of its first line, from 0.
 
