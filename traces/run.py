@@ -38,6 +38,7 @@ class TraceUsed(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Which trace a run replays, and how it was cut.
 
     `transforms` are the steps that made the file, as its metadata states them; the window was cut after them.
+    `sampling_percent`: the share of the real requests that its rows are, where that was declared.
     """
 
     source: str
@@ -46,6 +47,7 @@ class TraceUsed(msgspec.Struct, kw_only=True, omit_defaults=True):
     window: str | None = None
     rows: int | None = None
     transforms: list[LineageStep] = []
+    sampling_percent: float | None = None
 
 
 class Laps(msgspec.Struct, frozen=True, kw_only=True):
