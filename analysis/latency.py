@@ -11,8 +11,8 @@ from traces.units import US_PER_S
 
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
 
-RANK: Final = "higher"
-"""How a quantile is read, everywhere: a value that occurred, of the next higher rank where q lies between two ranks."""
+RANK: Final = "equiprobable"
+"""How a quantile is read, everywhere: a value that occurred, the smallest with at least that share at or below it."""
 
 _CLASS_NAME: Final = r"^[A-Za-z][A-Za-z0-9_.]{0,63}$"
 """What an error's text may be to be shown: the bare name of its class. Anything longer may quote content."""
