@@ -105,8 +105,8 @@ class Share:
         if sha256 != asked["sha256"] or cut.used.rows != asked["rows"]:
             here, there = (str(digest)[:12] for digest in (sha256, asked["sha256"]))
             raise BadInputError(
-                f"{path}: not the file that the master replays (sha256 {here}… here, {there}… there); give every worker "
-                "the same file, with --trace where its name differs"
+                f"{path}: not the file that the master replays (sha256 {here}… here, {there}… there); give every "
+                "worker the same file, with --trace where its name differs"
             )
         self._frame = in_thread(keep_shard, cut.frame, shard, shards)
         arrivals = in_thread(lambda: self._frame.select("arrival_us").collect().to_series())
