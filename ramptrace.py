@@ -30,6 +30,7 @@ __version__ = "0.1.0"
 
 _COMMANDS = {
     "trace": ("traces.cli", "Read, check and describe recorded traffic."),
+    "merge": ("loadgen.cli", "Add what a lost worker recorded to its run."),
     "replay": ("loadgen.cli", "Replay a trace, headless, and collect scaling events meanwhile."),
     "collect": ("loadgen.cli", "Collect scaling events alone."),
     "mirror": ("loadgen.cli", "Copy a run directory to S3 while it is written."),

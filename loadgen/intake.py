@@ -89,11 +89,17 @@ def recut(manifest: Manifest, folder: Path) -> Cut:
 
 
 def write_trace(frame: pl.LazyFrame, folder: Path) -> int:
-    """Write what is to be sent as `trace.parquet`, streaming, and return the last arrival (µs).
+    """Write what is to be sent as `trace.parquet`, and return the last arrival (µs)."""
+    write_plan(frame, folder / "trace.parquet")
+    return last_arrival_us(folder)
+
+
+def write_plan(frame: pl.LazyFrame, final: Path) -> None:
+    """Write rows of a Trace table, streaming.
 
     A disk that is full, or a folder that went away, is a `BadInputError`.
     """
-    temporary, final = folder / ".part-trace.parquet", folder / "trace.parquet"
+    temporary = final.with_name(f".part-{final.name}")
     try:
         frame.sink_parquet(temporary, compression="zstd", row_group_size=1 << 16)
         with temporary.open("rb") as file:
@@ -102,7 +108,6 @@ def write_trace(frame: pl.LazyFrame, folder: Path) -> int:
     except (OSError, pl.exceptions.ComputeError) as error:
         cause = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise BadInputError(f"{final}: cannot be written ({cause}); free space or choose another --run-dir") from error
-    return last_arrival_us(folder)
 
 
 def last_arrival_us(folder: Path) -> int:

@@ -164,9 +164,7 @@ class Autoscaler:
         first_us = min(breaches, default=None) if alarm.rule.above and alarm_us is not None else None
         self._begin(wanted, self._cause(alarm), alarm_us=alarm_us if alarm.rule.above else None, breach_us=first_us)
 
-    def _begin(
-        self, wanted: int, cause: str, *, alarm_us: int | None = None, breach_us: int | None = None
-    ) -> None:
+    def _begin(self, wanted: int, cause: str, *, alarm_us: int | None = None, breach_us: int | None = None) -> None:
         now_us = self._agenda.now_us
         activity = Activity(
             activity_id=self._uuid(),

@@ -127,9 +127,7 @@ class Fleet:
             self._note_decision(activity)
             first = len(self.instances)
             warm = self._config.startup.warm_pool
-            plans = [
-                plan_start(self._config, self._seed, first + k, now_us, from_pool=k < warm) for k in range(more)
-            ]
+            plans = [plan_start(self._config, self._seed, first + k, now_us, from_pool=k < warm) for k in range(more)]
             launched = [self._add(plan, activity.activity_id) for plan in plans]
             done_us = max(plan.ready_us for plan in plans)
             self._agenda.at(done_us, Rank.LIFE_CYCLE, self._scaled_out, activity, launched)

@@ -71,9 +71,7 @@ def simulate(plan: Simulation, path: Path, seed: int) -> RunDir:
         created_us=start_us - _LEAD_US,
         t0_us=start_us,
         trace=plan.cut.used,
-        scenario=msgspec.to_builtins(
-            msgspec.structs.replace(scenario, collect=section, emulator_model=plan.endpoint)
-        ),
+        scenario=msgspec.to_builtins(msgspec.structs.replace(scenario, collect=section, emulator_model=plan.endpoint)),
         versions=_versions(),
         flush_s=HEARTBEAT_US / US_PER_S,
         laps=plan.cut.laps,

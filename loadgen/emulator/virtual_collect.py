@@ -57,7 +57,15 @@ class VirtualCollector:
         clock = cast("ClientClock", _Clock(platform))
         self._chances = [random.Random(f"{seed}:{source.name}") for source in found]
         self._watches = [
-            Watch(cast("Source", source), "sagemaker", self._journal, clock, EndpointClock(), say=_hush, random_source=chance)
+            Watch(
+                cast("Source", source),
+                "sagemaker",
+                self._journal,
+                clock,
+                EndpointClock(),
+                say=_hush,
+                random_source=chance,
+            )
             for source, chance in zip(found, self._chances, strict=True)
         ]
 
