@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from loadgen.collect.anchors import SAGEMAKER
-from loadgen.collect.aws import Api
-from loadgen.collect.base import Answer, DeniedError, Reading, Row, Watched
+from loadgen.collect.aws import Api, Permission
+from loadgen.collect.base import Answer, DeniedError, Reading, Row
 from loadgen.collect.rows import observation
+from loadgen.collect.scaling import Scaled
 from traces.clock import to_datetime, to_us
 from traces.units import US_PER_S
 
@@ -26,23 +27,39 @@ class Alarms:
     """Reads the history of the alarms that the scaling policies name."""
 
     name = "cloudwatch:alarm-history"
+    # Documents differ: 14 days, or 30.
+    kept_us: int | None = 14 * 86_400 * US_PER_S
+    permissions: ClassVar = (
+        Permission(
+            "cloudwatch",
+            "describe_alarm_history",
+            ("cloudwatch:DescribeAlarmHistory",),
+            "when the alarm was raised, and the first breach",
+        ),
+        Permission(
+            "cloudwatch",
+            "describe_alarms",
+            ("cloudwatch:DescribeAlarms",),
+            "how the alarms are set: period, threshold, datapoints",
+        ),
+    )
 
-    def __init__(self, api: Api, watched: Watched, period_us: int, alarm_names: Callable[[], list[str]]) -> None:
+    def __init__(self, api: Api, scaled: Scaled, period_us: int, alarm_names: Callable[[], list[str]]) -> None:
         self.period_us = period_us
         self._api = api
-        self._watched = watched
+        self._scaled = scaled
         self._alarm_names = alarm_names
         self._settings: dict[str, dict[str, Any]] = {}
         self._settings_left = 0
         self._settings_denied = False
-        self._complete_us = watched.since_us
+        self._complete_us = scaled.since_us
 
     async def poll(self, now_us: int) -> Reading:
         """Return the history's rows since a little before the last complete reading, and the alarms' settings."""
         names = self._alarm_names()
         reading = Reading()
         await self._read_settings(names, reading)
-        start_us = max(self._watched.since_us, min(self._complete_us, now_us) - _WINDOW_US)
+        start_us = max(self._scaled.since_us, min(self._complete_us, now_us) - _WINDOW_US)
         for name in names:
             scope: dict[str, Any] = {
                 "AlarmName": name,
@@ -52,7 +69,7 @@ class Alarms:
             async for page in self._api.pages("describe_alarm_history", **scope):
                 for item in page.data.get("AlarmHistoryItems", []):
                     reading.observations += history_rows(
-                        item, self._settings.get(name, {}), page, self._watched.resource
+                        item, self._settings.get(name, {}), page, self._scaled.resource
                     )
         if names:
             self._complete_us = now_us

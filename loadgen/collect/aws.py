@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack
 from email.utils import parsedate_to_datetime
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -38,7 +38,8 @@ from loadgen.collect.rows import redact
 from traces.clock import ClientClock, EndpointClock, to_us
 from traces.errors import BadInputError
 
-SERVICES = ("sagemaker", "application-autoscaling", "cloudwatch", "logs")
+PROMQL = "monitoring"
+"""The service of the signed PromQL interface, which botocore does not know."""
 
 _THROTTLED = {
     "Throttling",
@@ -71,6 +72,21 @@ _READ_TIMEOUT_S = 10
 _PAGES_AT_MOST = 50
 
 
+class Permission(NamedTuple):
+    """One operation that a source calls; no other is ever called, and the printed policy is made from these.
+
+    `service` and `operation` are botocore's words. `resources` are ARN patterns: `{region}`, `{account}` and the names
+    that the platform fills in. `purpose` says what is not seen without it.
+    """
+
+    service: str
+    operation: str
+    actions: tuple[str, ...]
+    purpose: str
+    resources: tuple[str, ...] = ("*",)
+    optional: bool = False
+
+
 class Offsets:
     """The newest clock offset of each service: its Date header minus our time as mapped to the endpoint clock."""
 
@@ -94,10 +110,11 @@ class Offsets:
 
 
 class Api:
-    """One service's client."""
+    """One service's client, once it is opened; it calls the `permitted` operations only."""
 
-    def __init__(self, client: Any, service: str, clock: ClientClock, limiter: Limiter, offsets: Offsets) -> None:
-        self.client = client
+    def __init__(self, service: str, clock: ClientClock, limiter: Limiter, offsets: Offsets) -> None:
+        self.client: Any = None
+        self.permitted: set[str] = set()
         self.service = service
         self.clock = clock
         self.limiter = limiter
@@ -105,6 +122,8 @@ class Api:
 
     async def call(self, operation: str, **parameters: Any) -> Answer:
         """Return the answer to one call; raises `SourceError`."""
+        if operation not in self.permitted:
+            raise RuntimeError(f"{self.service} {operation} is in no source's table of permissions")
         await self.limiter.wait(f"{self.service}.{operation}")
         sent_us = self.clock.now_us()
         try:
@@ -139,7 +158,7 @@ def typed(error: Exception, call: str) -> SourceError:
     if isinstance(error, ClientError):
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        kind = _kind_of(code, status)
+        kind = kind_of(code, status)
     elif isinstance(error, (NoCredentialsError, CredentialRetrievalError, TokenRetrievalError)):
         kind = ExpiredError
     elif isinstance(error, (HTTPClientError, BotoConnectionError)):
@@ -147,7 +166,8 @@ def typed(error: Exception, call: str) -> SourceError:
     return kind(redact(f"{call}: {error}"))
 
 
-def _kind_of(code: str, status: int) -> type[SourceError]:
+def kind_of(code: str, status: int) -> type[SourceError]:
+    """Return the kind of error that a service's code and status state."""
     code = code.rpartition("#")[2]
     if code in _THROTTLED or status == 429:
         return ThrottledError
@@ -158,8 +178,8 @@ def _kind_of(code: str, status: int) -> type[SourceError]:
     return SourceUnreachableError if status >= 500 else MalformedError
 
 
-class Platform:
-    """The session and its clients, open between `async with`.
+class Aws:
+    """The session and its clients, which `open` opens and the end of `async with` closes.
 
     `endpoint_url` replaces every service's own address. Botocore's own retries wait in wall time and hide throttling,
     so under a compressed clock there are none; our own loop slows down and says so.
@@ -178,15 +198,22 @@ class Platform:
         self.session = session()
         self.verify_tls = verify_tls
         self.offsets = Offsets(endpoint_clock)
-        self._clock = clock
         self.limiter = Limiter(CALLS_PER_S * endpoint_clock.time_scale)
+        self.region = region or self.session.get_config_variable("region")
+        self._clock = clock
         self._attempts = 2 if endpoint_clock.time_scale == 1 else 1
         self._endpoint_url = endpoint_url
-        self.region = region or self.session.get_config_variable("region")
         self._stack = AsyncExitStack()
         self._apis: dict[str, Api] = {}
 
     async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def open(self, permissions: Iterable[Permission]) -> None:
+        """Open the services of these operations, and permit them. Raises `BadInputError` without region or keys."""
         if not self.region:
             raise BadInputError("no AWS region is set; give --region, set AWS_REGION, or add region to [collect]")
         if await self.credentials() is None:
@@ -194,30 +221,34 @@ class Platform:
                 "no AWS credentials were found; set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
                 "or run `aws configure`"
             )
-        for service in SERVICES:
-            manager = self.session.create_client(
-                service,
-                region_name=self.region,
-                endpoint_url=self._endpoint_url,
-                verify=self.verify_tls,
-                config=self._config(),
-            )
-            client = await self._stack.enter_async_context(manager)
-            client.meta.events.register("before-parse", _refuse_what_is_not_json)
-            self._apis[service] = Api(client, service, self._clock, self.limiter, self.offsets)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
+        for permission in permissions:
+            api = self.api(permission.service)
+            api.permitted.add(permission.operation)
+            if api.client is None and permission.service != PROMQL:
+                api.client = await self._client(permission.service)
 
     def api(self, service: str) -> Api:
-        """Return a service's client."""
+        """Return a service's client, which can be called once `open` has opened it."""
+        if service not in self._apis:
+            self._apis[service] = Api(service, self._clock, self.limiter, self.offsets)
         return self._apis[service]
+
+    async def _client(self, service: str) -> Any:
+        manager = self.session.create_client(
+            service,
+            region_name=self.region,
+            endpoint_url=self._endpoint_url,
+            verify=self.verify_tls,
+            config=self._config(),
+        )
+        client = await self._stack.enter_async_context(manager)
+        client.meta.events.register("before-parse", _refuse_what_is_not_json)
+        return client
 
     @property
     def monitoring_url(self) -> str:
         """The address of CloudWatch's monitoring host, where the signed PromQL interface lives too."""
-        return str(self._apis["cloudwatch"].client.meta.endpoint_url)
+        return str(self.api("cloudwatch").client.meta.endpoint_url)
 
     async def credentials(self) -> Any:
         """Return the session's credentials from the standard chain, or `None`."""

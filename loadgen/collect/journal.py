@@ -43,9 +43,10 @@ class Journal:
         self.written = dict.fromkeys(TABLES_WRITTEN, 0)
         self._recall()
 
-    def take(self, reading: Reading) -> None:
-        """Take what is new in a reading."""
-        for row in reading.observations:
+    def take(self, reading: Reading, platform: str) -> None:
+        """Take what is new in a reading of a platform."""
+        for told in reading.observations:
+            row = {"platform": platform, **told}
             key, content = (row["source"], row["native_id"]), _content(row)
             if self._observed.get(key) != content:
                 self._observed[key] = content

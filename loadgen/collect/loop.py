@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from loadgen.collect.aws import Offsets
-from loadgen.collect.base import Source
 from loadgen.collect.journal import Journal
+from loadgen.collect.platform import Platform
 from loadgen.collect.rows import redact, sample
-from loadgen.collect.watch import Watch
+from loadgen.collect.watch import watch
 from traces.clock import ClientClock, EndpointClock
 
 # Whoever waits for our end (a replay) loses patience some time after the tail.
@@ -28,13 +28,12 @@ class Collection:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        platforms: Sequence[Platform],
         journal: Journal,
         *,
         clock: ClientClock,
         endpoint_clock: EndpointClock,
         offsets: Offsets,
-        resource: str,
         flush_s: float,
         tail_us: int,
         say: Callable[[str], None],
@@ -44,22 +43,24 @@ class Collection:
         self._clock = clock
         self._endpoint_clock = endpoint_clock
         self._offsets = offsets
-        self._resource = resource
+        self._resource = ", ".join(platform.resource for platform in platforms)
         self._flush_s = flush_s
         self._tail_s = tail_us / 1e6 / endpoint_clock.time_scale
         self._say = say
         self._stopping = asyncio.Event()
         self._disk_trouble = False
         self._watches = [
-            Watch(
+            watch(
                 source,
+                platform.name,
                 journal,
                 clock,
                 endpoint_clock,
                 say=say,
                 random_source=random.Random(f"{seed}:{source.name}"),
             )
-            for source in sources
+            for platform in platforms
+            for source in platform.sources()
         ]
 
     async def run(self, load_ended: asyncio.Event, stop_now: asyncio.Event, on_ready: Callable[[], None]) -> None:
@@ -68,7 +69,7 @@ class Collection:
         `load_ended` lets the tail begin; `stop_now` leaves out the rest of the tail and the last reading.
         """
         flusher = asyncio.create_task(self._flush_for_ever())
-        polls = [asyncio.create_task(watch.run(self._stopping)) for watch in self._watches]
+        polls = [asyncio.create_task(watched.run(self._stopping)) for watched in self._watches]
         ready = asyncio.create_task(self._announce(on_ready))
         try:
             await _either(load_ended, stop_now)
@@ -80,13 +81,13 @@ class Collection:
             for task in [flusher, ready, *polls]:
                 task.cancel()
             await asyncio.gather(flusher, ready, *polls, return_exceptions=True)
-            for watch in self._watches:
-                watch.finish()
+            for watched in self._watches:
+                watched.finish()
             await self._flush()
 
     async def _announce(self, on_ready: Callable[[], None]) -> None:
-        for watch in self._watches:
-            await watch.attempted.wait()
+        for watched in self._watches:
+            await watched.attempted.wait()
         on_ready()
 
     async def _end(self, polls: list[asyncio.Task[None]], stop_now: asyncio.Event) -> None:
@@ -106,9 +107,9 @@ class Collection:
 
     async def _last_read(self) -> None:
         # One after the other: what an earlier source tells (the alarms' names) a later one uses.
-        for watch in self._watches:
-            if not watch.given_up:
-                await watch.once()
+        for watched in self._watches:
+            if not watched.given_up:
+                await watched.once()
 
     async def _flush_for_ever(self) -> None:
         while True:

@@ -13,10 +13,12 @@ import msgspec
 _WRAPPERS = (
     re.compile(r"\[\w+\s*\] PyProcess - W-\d+-.{0,15}?-std(?:out|err): "),  # DJL around an engine's output
     re.compile(r"\[(?:INFO|WARN|ERROR|DEBUG|TRACE)\s*\] [\w.$]+ - "),  # DJL itself
-    re.compile(r"\([\w-]+ pid=\d+\) "),  # vLLM's processes
-    re.compile(r"(?:INFO|WARNING|ERROR|DEBUG):? +(?:\d\d-\d\d \d\d:\d\d:\d\d +\[[^\]]*\] )?"),  # vLLM, uvicorn
+    re.compile(r"(?:\([\w -]+ pid=\d+\) )+"),  # vLLM's processes; a worker's line may carry its parent's name too
+    # vLLM (`[file.py:1]`, before 0.8 `file.py:1]`), uvicorn
+    re.compile(r"(?:INFO|WARNING|ERROR|DEBUG):? +(?:\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? +\[?[\w./]+:\d+\] )?"),
     re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] "),  # SGLang
     re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z +\w+ (?:[\w:-]+(?:\{[^}]*\})?: )*(?:\S+\.rs:\d+: )?"),  # TGI
+    re.compile(r'[IWEV]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\.cc:\d+\] "?'),  # Triton; newer versions quote the message
 )
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LONGEST = 2_000

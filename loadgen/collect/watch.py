@@ -6,9 +6,9 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from loadgen.collect.base import DeniedError, MalformedError, Source, SourceError
+from loadgen.collect.base import DeniedError, MalformedError, Reading, Source, SourceError, Stream
 from loadgen.collect.journal import Journal
 from loadgen.collect.pacing import Cadence
 from loadgen.collect.rows import gap, redact
@@ -24,8 +24,8 @@ class _OpenGap(NamedTuple):
     detail: str
 
 
-class Watch:
-    """Polls one source until told to stop.
+class _Kept:
+    """What every watch keeps of its source: its pace, its gaps, and what was said of it.
 
     A gap is one row, from the last good reading to the next one. It is written when it closes, or by `finish`, without
     an end. A denied source is given up; its gap has no end.
@@ -33,7 +33,8 @@ class Watch:
 
     def __init__(
         self,
-        source: Source,
+        source: Source | Stream,
+        platform: str,
         journal: Journal,
         clock: ClientClock,
         endpoint_clock: EndpointClock,
@@ -41,9 +42,10 @@ class Watch:
         say: Callable[[str], None],
         random_source: random.Random,
     ) -> None:
-        self.source = source
         self.attempted = asyncio.Event()
         self.given_up = False
+        self._name = source.name
+        self._platform = platform
         self._journal = journal
         self._clock = clock
         self._endpoint_clock = endpoint_clock
@@ -54,6 +56,64 @@ class Watch:
         self._good_us = clock.now_us()
         self._gap: _OpenGap | None = None
         self._said: set[str] = set()
+
+    def _failures(self, error: Exception) -> list[SourceError]:
+        """Return the failure that an exception is; a denied source is given up."""
+        if isinstance(error, SourceError):
+            self.given_up = isinstance(error, DeniedError)
+            return [error]
+        # A strange answer, or an adapter's bug, must not end the collection.
+        return [MalformedError(redact(f"{self._name}: {type(error).__name__}: {error}"))]
+
+    def _file(self, failures: list[SourceError]) -> None:
+        """Turn failures into gaps and a slower pace, or their absence into the end of a gap and a quicker one."""
+        now_us = self._clock.now_us()
+        passing = [failure for failure in failures if not isinstance(failure, DeniedError)]
+        for failure in failures:
+            if isinstance(failure, DeniedError):
+                self._journal.add("gaps", gap(self._name, failure.reason, self._good_us, None, str(failure)))
+                what = "gives up" if self.given_up else "goes on without that part"
+                self._tell(f"{self._name} {what}: {failure}; see the permissions a read-only collector needs")
+        if passing:
+            self.cadence.failed()
+            self._open(passing[0], now_us)
+        elif not self.given_up:
+            self._close(now_us)
+            self._good_us = now_us
+            self.cadence.succeeded()
+
+    def _open(self, failure: SourceError, now_us: int) -> None:
+        if self._gap is not None and self._gap.reason == failure.reason:
+            return
+        # Another reason begins another gap, where the one before ends.
+        start_us = self._good_us if self._gap is None else now_us
+        self._close(now_us)
+        self._gap = _OpenGap(start_us, failure.reason, str(failure))
+        self._tell(f"{self._name}: {failure.reason} ({failure}); trying again more slowly")
+
+    def finish(self) -> None:
+        """File a gap that has not closed."""
+        self._close(None)
+
+    def _close(self, end_us: int | None) -> None:
+        if self._gap is not None:
+            start_us, reason, detail = self._gap
+            self._journal.add("gaps", gap(self._name, reason, start_us, end_us, detail))
+            self._gap = None
+
+    def _tell(self, line: str) -> None:
+        """Say each thing once: a storm of errors is one line."""
+        if line not in self._said:
+            self._said.add(line)
+            self._say(line)
+
+
+class Watch(_Kept):
+    """Polls one source until told to stop."""
+
+    def __init__(self, source: Source, *arguments: Any, **more: Any) -> None:
+        super().__init__(source, *arguments, **more)
+        self.source = source
 
     async def run(self, stop: asyncio.Event) -> None:
         """Poll now and then once a period, from a random phase on, until `stop` is set or the source is denied."""
@@ -70,59 +130,55 @@ class Watch:
         asked_us = self._clock.now_us()
         try:
             reading = await self.source.poll(self._endpoint_clock.to_endpoint_us(asked_us))
-            self._journal.take(reading)
+            self._journal.take(reading, self._platform)
             failures = reading.failures
-        except SourceError as error:
-            failures = [error]
-            self.given_up = isinstance(error, DeniedError)
         except Exception as error:
-            # A strange answer, or an adapter's bug, must not end the collection.
-            failures = [MalformedError(redact(f"{self.source.name}: {type(error).__name__}: {error}"))]
+            failures = self._failures(error)
         finally:
             self.attempted.set()
         self._file(failures)
 
-    def _file(self, failures: list[SourceError]) -> None:
-        """Turn failures into gaps and a slower pace, or their absence into the end of a gap and a quicker one."""
-        now_us = self._clock.now_us()
-        passing = [failure for failure in failures if not isinstance(failure, DeniedError)]
-        for failure in failures:
-            if isinstance(failure, DeniedError):
-                self._journal.add("gaps", gap(self.source.name, failure.reason, self._good_us, None, str(failure)))
-                what = "gives up" if self.given_up else "goes on without that part"
-                self._tell(f"{self.source.name} {what}: {failure}; see the permissions a read-only collector needs")
-        if passing:
-            self.cadence.failed()
-            self._open(passing[0], now_us)
-        elif not self.given_up:
-            self._close(now_us)
-            self._good_us = now_us
-            self.cadence.succeeded()
 
-    def _open(self, failure: SourceError, now_us: int) -> None:
-        if self._gap is not None and self._gap.reason == failure.reason:
-            return
-        # Another reason begins another gap, where the one before ends.
-        start_us = self._good_us if self._gap is None else now_us
-        self._close(now_us)
-        self._gap = _OpenGap(start_us, failure.reason, str(failure))
-        self._tell(f"{self.source.name}: {failure.reason} ({failure}); trying again more slowly")
+class StreamWatch(_Kept):
+    """Follows one stream until told to stop, and opens it again when it ends or fails."""
 
-    def finish(self) -> None:
-        """File a gap that has not closed."""
-        self._close(None)
+    def __init__(self, source: Stream, *arguments: Any, **more: Any) -> None:
+        super().__init__(source, *arguments, **more)
+        self.source = source
 
-    def _close(self, end_us: int | None) -> None:
-        if self._gap is not None:
-            start_us, reason, detail = self._gap
-            self._journal.add("gaps", gap(self.source.name, reason, start_us, end_us, detail))
-            self._gap = None
+    async def run(self, stop: asyncio.Event) -> None:
+        """Follow until `stop` is set or the stream is denied."""
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            while not self.given_up and not stop.is_set():
+                following = asyncio.create_task(self.source.follow(self._take))
+                await asyncio.wait({following, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                if not following.done():
+                    following.cancel()
+                ended = (await asyncio.gather(following, return_exceptions=True))[0]
+                self.attempted.set()
+                if stop.is_set():
+                    return
+                if isinstance(ended, Exception):
+                    self._file(self._failures(ended))
+                await _within(stop, self.cadence.period_s * self._random.uniform(1 - _JITTER, 1 + _JITTER))
+        finally:
+            stopped.cancel()
 
-    def _tell(self, line: str) -> None:
-        """Say each thing once: a storm of errors is one line."""
-        if line not in self._said:
-            self._said.add(line)
-            self._say(line)
+    async def once(self) -> None:
+        """Do nothing: what a stream told is taken already."""
+
+    def _take(self, reading: Reading) -> None:
+        self._journal.take(reading, self._platform)
+        self.attempted.set()
+        self._file(reading.failures)
+
+
+def watch(source: Source | Stream, *arguments: Any, **more: Any) -> Watch | StreamWatch:
+    """Return the watch of a source of either kind; the arguments are the watch's own."""
+    if isinstance(source, Source):
+        return Watch(source, *arguments, **more)
+    return StreamWatch(source, *arguments, **more)
 
 
 async def _within(event: asyncio.Event, seconds: float) -> bool:

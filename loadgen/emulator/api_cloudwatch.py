@@ -9,7 +9,7 @@ from typing import Any
 from loadgen.emulator.alarms import Alarm, HistoryItem
 from loadgen.emulator.api import ApiError, Handler, at, page
 from loadgen.emulator.metrics import Datapoint, Series
-from loadgen.emulator.model import Model
+from loadgen.emulator.model import EndpointModel
 from traces.clock import to_us
 from traces.units import US_PER_S
 
@@ -23,7 +23,7 @@ _MOST_QUERIES = 500
 _BAD_PAGE = "InvalidNextToken"
 
 
-def describe_alarms(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_alarms(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeAlarms' members: the policy's two metric alarms, filtered."""
     if "MetricAlarm" not in request.get("AlarmTypes", ["MetricAlarm"]):
         return {"CompositeAlarms": [], "MetricAlarms": []}
@@ -41,7 +41,7 @@ def describe_alarms(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
     return {"CompositeAlarms": [], "MetricAlarms": [_alarm(model, a) for a in chosen], "NextToken": token}
 
 
-def describe_alarm_history(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_alarm_history(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeAlarmHistory's members, newest first unless asked otherwise."""
     name, kind = request.get("AlarmName"), request.get("HistoryItemType")
     from_us = to_us(request["StartDate"]) if "StartDate" in request else None
@@ -64,7 +64,7 @@ def describe_alarm_history(model: Model, request: Mapping[str, Any]) -> dict[str
     return {"AlarmHistoryItems": [_history_item(name, item) for _, name, item in chosen], "NextToken": token}
 
 
-def get_metric_data(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def get_metric_data(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return GetMetricData's members: one result per query, cut into pages by their datapoints."""
     queries = request["MetricDataQueries"]
     if len(queries) > _MOST_QUERIES:
@@ -102,7 +102,7 @@ def get_metric_data(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def list_metrics(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def list_metrics(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return ListMetrics' members: the metrics that have datapoints."""
     wanted = {(d["Name"], d.get("Value")) for d in request.get("Dimensions", [])}
     dimensions = _dimensions(model)
@@ -128,7 +128,7 @@ OPERATIONS: dict[str, Handler] = {
 
 
 def _datapoints(
-    model: Model, query: Mapping[str, Any], span_us: tuple[int, int], seen_us: int
+    model: EndpointModel, query: Mapping[str, Any], span_us: tuple[int, int], seen_us: int
 ) -> tuple[list[Datapoint], str]:
     """Return a query's datapoints, oldest first, and the statistic that it asks for."""
     stat = query.get("MetricStat")
@@ -154,22 +154,22 @@ def _datapoints(
     return series.between(from_us, to, period_us, seen_us), statistic
 
 
-def _series(model: Model) -> dict[str, Series]:
+def _series(model: EndpointModel) -> dict[str, Series]:
     return {CONCURRENCY: model.concurrency, **model.invocations}
 
 
-def _alarms(model: Model) -> tuple[Alarm, Alarm]:
+def _alarms(model: EndpointModel) -> tuple[Alarm, Alarm]:
     return model.autoscaler.high, model.autoscaler.low
 
 
-def _dimensions(model: Model) -> list[dict[str, str]]:
+def _dimensions(model: EndpointModel) -> list[dict[str, str]]:
     return [
         {"Name": "EndpointName", "Value": model.config.endpoint_name},
         {"Name": "VariantName", "Value": model.config.variant},
     ]
 
 
-def _alarm(model: Model, alarm: Alarm) -> dict[str, Any]:
+def _alarm(model: EndpointModel, alarm: Alarm) -> dict[str, Any]:
     rule, policy_arn = alarm.rule, model.autoscaler.policy_arn
     return {
         "AlarmName": rule.name,

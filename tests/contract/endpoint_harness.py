@@ -19,7 +19,7 @@ from loadgen.lookahead import Prepared
 from loadgen.plan import PlannedRequest
 from loadgen.preflight import reach
 from loadgen.prompts import Prompts
-from loadgen.scenario import build_scenario
+from loadgen.scenario_file import build_scenario
 from loadgen.sender import Sender
 from traces.clock import ClientClock
 

@@ -78,8 +78,8 @@ def test_each_kind_of_answer_has_its_outcome_and_is_asked_for_once(
     assert set(found["error_kind"]) - ({"stale_connection"} if behaviour == "closed" else set()) == {kind}
     assert found["row_id"].to_list() == [0, 1, 2, 3]
     assert len(server.posts(behaviour)) == 4
-    # A failed request is a result, not an error. Four requests on a busy machine may be late, which is said as such.
-    assert all("late" in reason for reason in summary["verdict"]["reasons"])
+    # A failed request is a result, not an error. Four requests on a busy machine may be late; but all were sent.
+    assert not [r for r in summary["verdict"]["reasons"] if "sent" in r or "reached the target" in r]
     assert code == (5 if summary["verdict"]["status"] == "INVALID" else 0)
     assert sum(summary["requests"]["failed"].values()) == (0 if outcome == "ok" else 4)
     for file in (tmp_path / "run").rglob("*"):

@@ -1,0 +1,69 @@
+"""The port to a platform: what it brings to a collection, and what it is made with; see docs/collector.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from loadgen.collect.aws import Aws, Permission
+from loadgen.collect.base import Source, Stream
+from loadgen.scenario import CollectSection
+from traces.clock import ClientClock, EndpointClock
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a platform is made with.
+
+    Events before `since_us` (endpoint time) do not count, nor those after `until_us` where a past stretch is read.
+    `before` holds the snapshots, by name, that an earlier collector of the same run left.
+    """
+
+    section: CollectSection
+    clock: ClientClock
+    endpoint_clock: EndpointClock
+    aws: Aws
+    since_us: int
+    until_us: int | None
+    before: Mapping[str, Any]
+    say: Say
+
+
+class ClusterRule(NamedTuple):
+    """One rule of a Kubernetes role: what a source reads there, and what is lost without it."""
+
+    api_group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    purpose: str
+    optional: bool = False
+
+
+class Platform(Protocol):
+    """One platform of a scenario. Nothing is read before `open`."""
+
+    name: str
+    """A word of `traces.schema.PLATFORMS`; platforms of other distributions say `other`."""
+
+    resource: str
+    """The watched thing in the platform's own words."""
+
+    @property
+    def permissions(self) -> Sequence[Permission | ClusterRule]:
+        """What it needs beside what its sources need."""
+        ...
+
+    async def open(self, stack: AsyncExitStack) -> list[str]:
+        """Open clients on `stack` and read the watched thing once; returns what to warn of.
+
+        Raises `BadInputError` or `UnreachableError`, fit for a user.
+        """
+        ...
+
+    def sources(self) -> Sequence[Source | Stream]:
+        """Return all sources, those that others rely on first."""
+        ...
