@@ -225,7 +225,7 @@ def _pin(core: int) -> Callable[[], None]:
 
     def settle() -> None:
         os.sched_setaffinity(0, {chosen})
-        # Of the whole session, so that its threads and processes stay equals (Linux, sched(7), "The autogroup feature").
+        # Of the whole session, so that its threads and processes stay equals (sched(7), "The autogroup feature").
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text("-20")
 
