@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 
 from analysis.records import Finding, Sighting
-from traces.clock import EndpointClock
+from traces.clock import CLOCK_SNAPSHOT, EndpointClock, corrected
 from traces.errors import BadInputError
 from traces.run import Manifest, RunDir
 from traces.schema import TABLES, Trace
@@ -60,6 +60,7 @@ def open_run(path: str | Path) -> RunInputs:
     """Return everything that can be read in a run directory; what cannot is a finding. Not a run: BadInputError."""
     run = RunDir.open(path)
     manifest = run.manifest()
+    manifest.clock = corrected(manifest.clock, run.snapshots().get(CLOCK_SNAPSHOT))
     findings: list[Finding] = []
     tables = {name: _read(run, name, findings) for name in TABLES}
     for name, columns in _CLIENT_COLUMNS.items():

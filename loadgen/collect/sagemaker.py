@@ -87,9 +87,7 @@ def sources(
     section: CollectSection, aws: Services, prom: PromApi, watched: Watched, before: Mapping[str, Any]
 ) -> list[Source | Stream]:
     """Return all sources of what is watched, those that others rely on first; `before` as `Context` has it."""
-    scaling, cloudwatch, sagemaker = (
-        aws.api(name) for name in ("application-autoscaling", "cloudwatch", "sagemaker")
-    )
+    scaling, cloudwatch, sagemaker = (aws.api(name) for name in ("application-autoscaling", "cloudwatch", "sagemaker"))
     scaled = Scaled(NAMESPACE, watched.resource, watched.dimension, watched.since_us)
     policies = ScalingPolicies(scaling, scaled, section.poll_us)
     configuration = Configuration(sagemaker, watched, section.poll_us)
