@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from loadgen.host import ReplayHost
     from loadgen.scenario import Scenario
 
-_ELSEWHERE = {"collect": "loadgen.collect.cli", "emulate": "loadgen.emulator.cli"}
+_ELSEWHERE = {
+    "collect": "loadgen.collect.cli",
+    "doctor": "loadgen.collect.doctor_cli",
+    "emulate": "loadgen.emulator.cli",
+}
 
 
 def __getattr__(name: str) -> Any:

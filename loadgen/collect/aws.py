@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Self
@@ -70,7 +70,7 @@ _DENIED = {
 }
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 10
-_PAGES_AT_MOST = 50
+_PAGES_AT_MOST = 200
 
 
 class Permission(NamedTuple):
@@ -138,6 +138,8 @@ class Api:
     def __init__(self, service: str, clock: ClientClock, limiter: Limiter, offsets: Offsets) -> None:
         self.client: Any = None
         self.permitted: set[str] = set()
+        self.outcomes: dict[str, SourceError | None] = {}
+        """How the newest call of each operation ended."""
         self.service = service
         self.clock = clock
         self.limiter = limiter
@@ -147,7 +149,17 @@ class Api:
         """Return the answer to one call; raises `SourceError`."""
         if operation not in self.permitted:
             raise RuntimeError(f"{self.service} {operation} is in no source's table of permissions")
-        await self.limiter.wait(f"{self.service}.{operation}")
+        try:
+            answer = await self.limiter.calling(
+                f"{self.service}.{operation}", lambda: self._once(operation, parameters)
+            )
+        except SourceError as error:
+            self.outcomes[operation] = error
+            raise
+        self.outcomes[operation] = None
+        return answer
+
+    async def _once(self, operation: str, parameters: Mapping[str, Any]) -> Answer:
         sent_us = self.clock.now_us()
         try:
             data = await getattr(self.client, operation)(**parameters)
@@ -173,20 +185,38 @@ class Api:
             if not position or position == parameters.get(asked):
                 return
             parameters[asked] = position
+        raise MalformedError(f"{self.service} {operation}: more than {_PAGES_AT_MOST} pages; the rest was left out")
 
 
 def typed(error: Exception, call: str) -> SourceError:
     """Return the typed error for what botocore raised; the message is fit for a row and for the terminal."""
     kind: type[SourceError] = MalformedError
+    retry_s = None
     if isinstance(error, ClientError):
         code = str(error.response.get("Error", {}).get("Code", ""))
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        metadata = error.response.get("ResponseMetadata", {})
+        status = metadata.get("HTTPStatusCode", 0)
         kind = kind_of(code, status)
+        retry_s = retry_after_s(kind, status, metadata.get("HTTPHeaders", {}).get("retry-after"))
     elif isinstance(error, (NoCredentialsError, CredentialRetrievalError, TokenRetrievalError)):
         kind = ExpiredError
     elif isinstance(error, (HTTPClientError, BotoConnectionError)):
         kind = SourceUnreachableError
-    return kind(redact(f"{call}: {error}"))
+    found = kind(redact(f"{call}: {error}"))
+    found.retry_s = retry_s
+    return found
+
+
+def retry_after_s(kind: type[SourceError], status: int, header: str | None) -> float | None:
+    """Return how long to wait before a failed call is worth another try: what the service asks for, or no time.
+
+    >>> retry_after_s(ThrottledError, 429, "2"), retry_after_s(DeniedError, 403, None)
+    (2.0, None)
+    """
+    if kind is not ThrottledError and status < 500:
+        return None
+    text = (header or "").strip()
+    return float(text) if text.isdecimal() else 0.0
 
 
 def kind_of(code: str, status: int) -> type[SourceError]:
@@ -204,8 +234,7 @@ def kind_of(code: str, status: int) -> type[SourceError]:
 class Aws:
     """The session and its clients, which `open` opens and the end of `async with` closes.
 
-    `endpoint_url` replaces every service's own address. Botocore's own retries wait in wall time and hide throttling,
-    so under a compressed clock there are none; our own loop slows down and says so.
+    `endpoint_url` replaces every service's own address.
     """
 
     def __init__(
@@ -221,10 +250,9 @@ class Aws:
         self.session = session()
         self.verify_tls = verify_tls
         self.offsets = Offsets(endpoint_clock)
-        self.limiter = Limiter(CALLS_PER_S * endpoint_clock.time_scale)
+        self.limiter = Limiter(CALLS_PER_S, endpoint_clock.time_scale)
         self.region = region or self.session.get_config_variable("region")
         self._clock = clock
-        self._attempts = 2 if endpoint_clock.time_scale == 1 else 1
         self._endpoint_url = endpoint_url
         self._stack = AsyncExitStack()
         self._apis: dict[str, Api] = {}
@@ -281,12 +309,12 @@ class Aws:
             raise BadInputError(f"the AWS credentials cannot be read: {redact(str(error))}") from error
 
     def _config(self) -> AioConfig:
-        retries = {"mode": "adaptive" if self._attempts > 1 else "standard", "total_max_attempts": self._attempts}
         return AioConfig(
             connect_timeout=_CONNECT_TIMEOUT_S,
             read_timeout=_READ_TIMEOUT_S,
             max_pool_connections=16,
-            retries=retries,
+            # Our own: they know the endpoint's clock, and tell the source's pace of every throttling.
+            retries={"mode": "standard", "total_max_attempts": 1},
             user_agent_extra="ramptrace",
             # A proxy of the environment cannot reach our own machine.
             proxies={} if is_loopback(self._endpoint_url) else None,

@@ -19,6 +19,8 @@ from traces.clock import CLOCK_SNAPSHOT, ClientClock, EndpointClock, clock_snaps
 # Whoever waits for our end (a replay) loses patience some time after the tail.
 _LAST_READ_S = 12.0
 _POLL_ENDS_S = 6.0
+_LAST_TRIES = 4
+_LAST_PAUSE_S = 1.0
 
 
 class Collection:
@@ -110,9 +112,14 @@ class Collection:
 
     async def _last_read(self) -> None:
         # One after the other: what an earlier source tells (the alarms' names) a later one uses.
-        for watched in self._watches:
-            if not watched.given_up:
+        waiting = [watched for watched in self._watches if not watched.given_up]
+        for number in range(_LAST_TRIES):
+            for watched in waiting:
                 await watched.once()
+            waiting = [watched for watched in waiting if watched.failing]
+            if not waiting:
+                return
+            await asyncio.sleep(_LAST_PAUSE_S * 2**number / self._endpoint_clock.time_scale)
 
     async def _flush_for_ever(self) -> None:
         while True:

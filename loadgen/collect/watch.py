@@ -16,6 +16,7 @@ from traces.clock import ClientClock, EndpointClock
 
 _SHORTEST_PERIOD_S = 0.02
 _JITTER = 0.1
+_RETRY_US = 5_000_000
 
 
 class _OpenGap(NamedTuple):
@@ -54,10 +55,16 @@ class _Kept:
         self._say = say
         self._random = random_source
         period_s = source.period_us / 1e6 / endpoint_clock.time_scale
-        self.cadence = Cadence(max(_SHORTEST_PERIOD_S, period_s))
+        retry_s = max(_SHORTEST_PERIOD_S, _RETRY_US / 1e6 / endpoint_clock.time_scale)
+        self.cadence = Cadence(max(_SHORTEST_PERIOD_S, period_s), retry_s)
         self._good_us = clock.now_us()
         self._gap: _OpenGap | None = None
         self._said: set[str] = set()
+
+    @property
+    def failing(self) -> bool:
+        """Whether the newest reading failed, and may do better when it is tried again."""
+        return self._gap is not None and not self.given_up
 
     def _failures(self, error: Exception) -> list[SourceError]:
         """Return the failure that an exception is; a denied source is given up."""

@@ -1,4 +1,4 @@
-"""What is optional on the platform: the SQS queue of EventBridge's events, CloudTrail, and the image's registry."""
+"""What is optional on the platform: the SQS queue of EventBridge's events, CloudTrail, the image's registry, STS."""
 
 from __future__ import annotations
 
@@ -92,6 +92,14 @@ SQS_OPERATIONS: dict[str, Handler] = {
     "DeleteMessageBatch": delete_message_batch,
 }
 CLOUDTRAIL_OPERATIONS: dict[str, Handler] = {"LookupEvents": lookup_events}
+
+
+def get_caller_identity(_model: EndpointModel, _request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return GetCallerIdentity's members."""
+    return {"UserId": "AIDAEMULATED", "Account": ACCOUNT, "Arn": f"arn:aws:iam::{ACCOUNT}:user/emulated"}
+
+
+STS_OPERATIONS: dict[str, Handler] = {"GetCallerIdentity": get_caller_identity}
 ECR_OPERATIONS: dict[str, Handler] = {"DescribeImages": describe_images}
 
 

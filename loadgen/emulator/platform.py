@@ -37,9 +37,13 @@ _OPERATIONS: dict[str, dict[str, Handler]] = {
     "cloudwatch": api_cloudwatch.OPERATIONS,
     "logs": api_logs.OPERATIONS,
     "sqs": api_events.SQS_OPERATIONS,
+    "sts": api_events.STS_OPERATIONS,
     "cloudtrail": api_events.CLOUDTRAIL_OPERATIONS,
     "ecr": api_events.ECR_OPERATIONS,
 }
+_QUERY_SERVICES = {QUERY_VERSION: "cloudwatch", "2011-06-15": "sts"}
+"""Which service a query speaks to, by the version that it states."""
+
 _QUERY_CODES = {
     "ThrottlingException": "Throttling",
     "ValidationException": "ValidationError",
@@ -89,15 +93,16 @@ class Platform:
         target = request.headers.get("X-Amz-Target")
         if target is not None:
             prefix, _, operation = target.rpartition(".")
-            service = next((s for s in _OPERATIONS if service_model(s).metadata["targetPrefix"] == prefix), None)
+            service = next((s for s in _OPERATIONS if service_model(s).metadata.get("targetPrefix") == prefix), None)
             if service is None:
                 return _json_error(400, "UnknownOperationException", f"Unknown service in target {target}.")
             return await self._answer(request, Call(service=service, operation=operation, protocol="json"))
         form = parse_qs((await request.read()).decode(errors="replace"))
-        if form.get("Version") != [QUERY_VERSION]:
+        service = _QUERY_SERVICES.get(form.get("Version", [""])[0])
+        if service is None:
             return _json_error(400, "UnknownOperationException", "Neither a target header nor a known query version.")
         operation = form.get("Action", [""])[0]
-        return await self._answer(request, Call(service="cloudwatch", operation=operation, protocol="query"))
+        return await self._answer(request, Call(service=service, operation=operation, protocol="query"))
 
     async def call_cbor(self, request: web.Request) -> web.Response:
         """Answer a call at `/service/.../operation/...`."""

@@ -34,6 +34,7 @@ from traces.units import US_PER_S
 
 HEARTBEAT_US = 5 * US_PER_S
 _JITTER = 0.1
+_LAST_TRIES = 4
 _ALWAYS_READ = (Metrics.name, ComponentState.name, Events.name, Trail.name)
 
 
@@ -82,9 +83,10 @@ class VirtualCollector:
             if not self._would_show_nothing(watch, at_us):
                 at_once(watch.once())
         for watch in self._watches:
-            self._platform.begin(until_us)
-            if not watch.given_up:
-                at_once(watch.once())
+            for number in range(_LAST_TRIES):
+                self._platform.begin(until_us + number * US_PER_S)
+                if number == 0 or watch.failing:
+                    at_once(watch.once())
             watch.finish()
         offsets = clock_snapshot(self._platform.offsets.bounds())
         self._journal.take(Reading(snapshots={CLOCK_SNAPSHOT: offsets}), "")

@@ -10,8 +10,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from email.utils import format_datetime
 from typing import Any, Protocol, TypeVar
 
-from loadgen.collect.aws import PROMQL, Api, Offsets, kind_of
-from loadgen.collect.base import Answer
+from loadgen.collect.aws import PROMQL, Api, Offsets, kind_of, retry_after_s
+from loadgen.collect.base import Answer, SourceError
+from loadgen.collect.pacing import CALLS_PER_S, Limiter
 from loadgen.collect.rows import redact
 from loadgen.emulator import api_cloudwatch, api_events, api_logs, api_sagemaker, api_scaling, promql
 from loadgen.emulator.api import ApiError, Handler
@@ -49,6 +50,7 @@ class VirtualPlatform:
         self.model = model
         self.advance = advance
         self.offsets = Offsets(EndpointClock())
+        self.limiter = Limiter(CALLS_PER_S, sleep=self._sleep, now=lambda: self._now_us / US_PER_S)
         self._injector = Injector(model.config.faults, seed, model.now_us)
         self._skew_us = to_us(model.config.faults.clock_skew_s)
         self._now_us = model.now_us
@@ -81,9 +83,7 @@ class VirtualPlatform:
         try:
             return self._call(service, handle)
         except ApiError as error:
-            raise kind_of(error.code, error.status)(
-                redact(f"{service} {operation}: An error occurred ({error.code}): {error}")
-            ) from error
+            raise _typed(error, f"{service} {operation}") from error
 
     def query(self, path: str, parameters: Mapping[str, str]) -> Answer:
         """Return the answer of the PromQL interface to one GET; raises `SourceError`."""
@@ -98,7 +98,10 @@ class VirtualPlatform:
         try:
             return self._call(PROMQL, handle)
         except ApiError as error:
-            raise kind_of(error.code, error.status)(redact(f"promql {path}: {error}")) from error
+            raise _typed(error, f"promql {path}") from error
+
+    async def _sleep(self, seconds: float) -> None:
+        self._now_us += round(seconds * US_PER_S)
 
     def _call(self, service: str, handle: Callable[[], dict[str, Any]]) -> Answer:
         sent_us = self._now_us
@@ -125,6 +128,10 @@ class VirtualApi(Api):
 
     async def call(self, operation: str, **parameters: Any) -> Answer:
         """Return the answer to one call; raises `SourceError`."""
+        api = f"{self.service}.{operation}"
+        return await self._platform.limiter.calling(api, lambda: self._answer(operation, parameters))
+
+    async def _answer(self, operation: str, parameters: Mapping[str, Any]) -> Answer:
         return self._platform.answer(self.service, operation, parameters)
 
 
@@ -136,7 +143,17 @@ class VirtualProm:
 
     async def get(self, path: str, **parameters: str) -> Answer:
         """Return the `data` of an answer under the key `data`; raises `SourceError`."""
+        return await self._platform.limiter.calling(f"{PROMQL}.{path}", lambda: self._answer(path, parameters))
+
+    async def _answer(self, path: str, parameters: Mapping[str, str]) -> Answer:
         return self._platform.query(path, parameters)
+
+
+def _typed(error: ApiError, call: str) -> SourceError:
+    kind = kind_of(error.code, error.status)
+    found = kind(redact(f"{call}: An error occurred ({error.code}): {error}"))
+    found.retry_s = retry_after_s(kind, error.status, None)
+    return found
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:
