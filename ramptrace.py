@@ -34,6 +34,7 @@ _COMMANDS = {
     "replay": ("loadgen.cli", "Replay a trace, headless, and collect scaling events meanwhile."),
     "collect": ("loadgen.cli", "Collect scaling events alone."),
     "mirror": ("loadgen.cli", "Copy a run directory to S3 while it is written."),
+    "doctor": ("loadgen.cli", "Check what can be seen of a scale-out, and what cannot."),
     "emulate": ("loadgen.cli", "Serve the emulated endpoint and its platform on loopback."),
     "analyse": ("analysis.cli", "Attribute a run's time to capacity."),
     "report": ("analysis.cli", "Write a run's report as one offline HTML file."),

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
     from loadgen.scenario import Scenario
 
-_ELSEWHERE = {"collect": "loadgen.collect.cli", "emulate": "loadgen.emulator.cli", "mirror": "loadgen.mirroring"}
+_ELSEWHERE = {
+    "collect": "loadgen.collect.cli",
+    "doctor": "loadgen.collect.doctor_cli",
+    "emulate": "loadgen.emulator.cli",
+    "mirror": "loadgen.mirroring",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -125,6 +125,8 @@ OPERATIONS: dict[str, Handler] = {
 
 def group_name(config: EmulatorConfig) -> str:
     """Return the endpoint's log group."""
+    if config.component is not None:
+        return f"/aws/sagemaker/InferenceComponents/{config.component.name}"
     return f"/aws/sagemaker/Endpoints/{config.endpoint_name}"
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from loadgen.emulator import api_cloudwatch
 from loadgen.emulator.api import Handler, arn, at, page
 from loadgen.emulator.autoscaler import ACCOUNT, Activity
 from loadgen.emulator.config import Scaling
 from loadgen.emulator.model import EndpointModel
 
 NAMESPACE = "sagemaker"
-DIMENSION = "sagemaker:variant:DesiredInstanceCount"
 _PAGE = 50
 _BAD_PAGE = "InvalidNextTokenException"
 
@@ -42,8 +42,8 @@ def describe_scalable_targets(model: EndpointModel, request: Mapping[str, Any]) 
 def describe_scaling_policies(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeScalingPolicies' members."""
     scaler = model.autoscaler
-    names = request.get("PolicyNames") or [scaler.policy_name]
-    if not _is_ours(request) or not _is_resource(model, request) or scaler.policy_name not in names:
+    names = request.get("PolicyNames")
+    if not _is_ours(request) or not _is_resource(model, request):
         return {"ScalingPolicies": []}
     scaling = model.config.scaling
     tracking = {
@@ -66,7 +66,32 @@ def describe_scaling_policies(model: EndpointModel, request: Mapping[str, Any]) 
         "Alarms": [{"AlarmName": a.rule.name, "AlarmARN": a.rule.arn} for a in (scaler.high, scaler.low)],
         "CreationTime": at(scaler.created_us),
     }
-    return {"ScalingPolicies": [policy]}
+    found = [policy, *_from_zero(model)]
+    return {"ScalingPolicies": [one for one in found if not names or one["PolicyName"] in names]}
+
+
+def _from_zero(model: EndpointModel) -> list[dict[str, Any]]:
+    """Return the step policy that asks for the first copy, where there may be none."""
+    scaler = model.autoscaler
+    if scaler.zero is None:
+        return []
+    step = {
+        "AdjustmentType": "ChangeInCapacity",
+        "StepAdjustments": [{"MetricIntervalLowerBound": 0.0, "ScalingAdjustment": 1}],
+        "Cooldown": 60,
+        "MetricAggregationType": "Maximum",
+    }
+    return [
+        {
+            "PolicyARN": scaler.policy_arn.replace(scaler.policy_name, scaler.zero_policy_name),
+            "PolicyName": scaler.zero_policy_name,
+            **_identity(model),
+            "PolicyType": "StepScaling",
+            "StepScalingPolicyConfiguration": step,
+            "Alarms": [{"AlarmName": scaler.zero.rule.name, "AlarmARN": scaler.zero.rule.arn}],
+            "CreationTime": at(scaler.created_us),
+        }
+    ]
 
 
 def describe_scaling_activities(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,8 +116,13 @@ OPERATIONS: dict[str, Handler] = {
 
 def _is_ours(request: Mapping[str, Any]) -> bool:
     namespace: str = request["ServiceNamespace"]
-    dimension: str = request.get("ScalableDimension", DIMENSION)
-    return namespace == NAMESPACE and dimension == DIMENSION
+    known = {_dimension(component=True), _dimension(component=False)}
+    return namespace == NAMESPACE and request.get("ScalableDimension", "") in {"", *known}
+
+
+def _dimension(*, component: bool) -> str:
+    name = "inference-component:DesiredCopyCount" if component else "variant:DesiredInstanceCount"
+    return f"sagemaker:{name}"
 
 
 def _is_resource(model: EndpointModel, request: Mapping[str, Any]) -> bool:
@@ -105,7 +135,7 @@ def _identity(model: EndpointModel) -> dict[str, Any]:
     return {
         "ServiceNamespace": NAMESPACE,
         "ResourceId": model.autoscaler.resource_id,
-        "ScalableDimension": DIMENSION,
+        "ScalableDimension": _dimension(component=model.config.component is not None),
     }
 
 
@@ -129,15 +159,13 @@ def _metric_specification(model: EndpointModel) -> dict[str, Any]:
     config = model.config
     if config.scaling.metric_period_s == 10:
         name = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
+        if config.component is not None:
+            name = "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
         return {"PredefinedMetricSpecification": {"PredefinedMetricType": name}}
-    dimensions = [
-        {"Name": "EndpointName", "Value": config.endpoint_name},
-        {"Name": "VariantName", "Value": config.variant},
-    ]
     specification = {
-        "MetricName": "ConcurrentRequestsPerModel",
+        "MetricName": api_cloudwatch.concurrency(config),
         "Namespace": "AWS/SageMaker",
-        "Dimensions": dimensions,
+        "Dimensions": api_cloudwatch.dimensions(config),
         "Statistic": config.scaling.statistic,
     }
     return {"CustomizedMetricSpecification": specification}

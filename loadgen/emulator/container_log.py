@@ -10,7 +10,6 @@ from loadgen.emulator.config import EmulatorConfig, to_us
 from loadgen.emulator.startup import Timeline
 from traces.clock import to_datetime
 
-
 _CREATED_SHARE = 0.7
 
 

@@ -11,13 +11,16 @@ from typing import Any, Protocol
 from loadgen.emulator.agenda import Agenda, Rank
 from loadgen.emulator.autoscaler import Autoscaler
 from loadgen.emulator.config import EmulatorConfig, to_us
+from loadgen.emulator.enhanced import ANSWERED, ARRIVED, EnhancedMetrics
 from loadgen.emulator.fleet import Fleet, TruthRow
+from loadgen.emulator.message_queue import MessageQueue
 from loadgen.emulator.metrics import Gauge, Series, Tally
-from loadgen.emulator.serving import Effect, Finished, ServingModel, TimedOut
+from loadgen.emulator.serving import Admitted, Effect, Finished, Refused, ServingModel, TimedOut
 
 INVOCATION_PERIOD_US = 60_000_000
 INVOCATIONS, PER_INSTANCE = "Invocations", "InvocationsPerInstance"
 LATENCY, ERRORS = "ModelLatency", "InvocationModelErrors"
+REFUSED = "NoCapacityInvocationFailures"
 
 
 class Queue(Protocol):
@@ -52,7 +55,7 @@ class EndpointModel:
         self._gauge = Gauge(created_us, config.scaling.target)
         self._traffic = False
         self.concurrency = Series(period_us)
-        self._tallies = {name: Tally() for name in (INVOCATIONS, PER_INSTANCE, LATENCY, ERRORS)}
+        self._tallies = {name: Tally() for name in (INVOCATIONS, PER_INSTANCE, LATENCY, ERRORS, REFUSED)}
         self.invocations = {name: Series(INVOCATION_PERIOD_US) for name in self._tallies}
         self._queue = queue = self._make_queue(seed)
         self.fleet = Fleet(
@@ -64,7 +67,10 @@ class EndpointModel:
             settled=self._capacity_changed,
             fulfilled=self._fulfilled,
         )
-        self.autoscaler = Autoscaler(config, seed, self._agenda, self.concurrency, self.fleet.change)
+        refused = self.invocations[REFUSED] if config.scaling.min_instances == 0 else None
+        self.autoscaler = Autoscaler(config, seed, self._agenda, self.concurrency, self.fleet.change, refused=refused)
+        self.enhanced = EnhancedMetrics(config, self._agenda, lambda: self.fleet) if config.enhanced_metrics else None
+        self.messages = None if config.event_queue is None else MessageQueue(config, seed)
         self.autoscaler.schedule(start_us)
         self.fleet.announce()
         self._agenda.at(_next_multiple(created_us, period_us), Rank.EMISSION, self._close_period, period_us)
@@ -124,6 +130,7 @@ class Model(EndpointModel):
     def __init__(self, config: EmulatorConfig, seed: int, start_us: int) -> None:
         self._effects: list[Effect] = []
         self._arrived_us: dict[str, int] = {}
+        self._on_unit: dict[str, str] = {}
         super().__init__(config, seed, start_us)
 
     def advance(self, to_us: int) -> list[Effect]:
@@ -140,6 +147,11 @@ class Model(EndpointModel):
         """Take a request in at `now_us`; return what happened up to and including that."""
         self._agenda.advance(now_us)
         self._traffic = True
+        if self.fleet.current == 0:
+            # Nobody is there to take it: it fails at once, and counts as demand.
+            self._tallies[REFUSED].add(1.0)
+            self._effects.append(Refused(request_id=request_id, at_us=self.now_us))
+            return self.advance(now_us)
         self._arrived_us[request_id] = self.now_us
         self._tallies[INVOCATIONS].add(1.0)
         self._tallies[PER_INSTANCE].add(1.0 / max(1, self.fleet.current))
@@ -150,6 +162,7 @@ class Model(EndpointModel):
         """Take a request out whose client went away; return what happened up to and including that."""
         self._agenda.advance(now_us)
         self._arrived_us.pop(request_id, None)
+        self._on_unit.pop(request_id, None)
         self.serving.cancel(request_id)
         return self.advance(now_us)
 
@@ -181,9 +194,15 @@ class Model(EndpointModel):
 
     def _emit(self, effect: Effect) -> None:
         self._effects.append(effect)
+        if isinstance(effect, Admitted) and self.enhanced is not None:
+            self._on_unit[effect.request_id] = effect.unit_id
+            self.enhanced.count(effect.unit_id, ARRIVED, 1.0)
         if isinstance(effect, Finished | TimedOut):
             arrived_us = self._arrived_us.pop(effect.request_id)
             self._tallies[LATENCY].add(float(effect.at_us - arrived_us))
+            unit_id = self._on_unit.pop(effect.request_id, None)
+            if unit_id is not None and self.enhanced is not None:
+                self.enhanced.count(unit_id, ANSWERED, float(effect.at_us - arrived_us))
             if isinstance(effect, TimedOut):
                 self._tallies[ERRORS].add(1.0)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import random
 import time
 import uuid
 from collections.abc import Mapping
@@ -13,9 +13,10 @@ from urllib.parse import parse_qs
 import msgspec
 from aiohttp import web
 
-from loadgen.emulator import api_cloudwatch, api_logs, api_sagemaker, api_scaling, promql
+from loadgen.emulator import api_cloudwatch, api_events, api_logs, api_sagemaker, api_scaling, promql
 from loadgen.emulator.api import ApiError, Handler
 from loadgen.emulator.driver import Driver
+from loadgen.emulator.faults import Injector
 from loadgen.emulator.signature import Received, SignatureError, verify
 from loadgen.emulator.wire import (
     QUERY_VERSION,
@@ -35,7 +36,14 @@ _OPERATIONS: dict[str, dict[str, Handler]] = {
     "application-autoscaling": api_scaling.OPERATIONS,
     "cloudwatch": api_cloudwatch.OPERATIONS,
     "logs": api_logs.OPERATIONS,
+    "sqs": api_events.SQS_OPERATIONS,
+    "sts": api_events.STS_OPERATIONS,
+    "cloudtrail": api_events.CLOUDTRAIL_OPERATIONS,
+    "ecr": api_events.ECR_OPERATIONS,
 }
+_QUERY_SERVICES = {QUERY_VERSION: "cloudwatch", "2011-06-15": "sts"}
+"""Which service a query speaks to, by the version that it states."""
+
 _QUERY_CODES = {
     "ThrottlingException": "Throttling",
     "ValidationException": "ValidationError",
@@ -78,22 +86,23 @@ class Platform:
     def __init__(self, driver: Driver, gatekeeper: Gatekeeper, seed: int) -> None:
         self._driver = driver
         self._gatekeeper = gatekeeper
-        self._random = random.Random(f"{seed}:throttling")
+        self._injector = Injector(driver.model.config.faults, seed, driver.model.now_us)
 
     async def call(self, request: web.Request) -> web.Response:
         """Answer a call at `/`: JSON when a target header names the operation, query otherwise."""
         target = request.headers.get("X-Amz-Target")
         if target is not None:
-            prefix, _, operation = target.partition(".")
-            service = next((s for s in _OPERATIONS if service_model(s).metadata["targetPrefix"] == prefix), None)
+            prefix, _, operation = target.rpartition(".")
+            service = next((s for s in _OPERATIONS if service_model(s).metadata.get("targetPrefix") == prefix), None)
             if service is None:
                 return _json_error(400, "UnknownOperationException", f"Unknown service in target {target}.")
             return await self._answer(request, Call(service=service, operation=operation, protocol="json"))
         form = parse_qs((await request.read()).decode(errors="replace"))
-        if form.get("Version") != [QUERY_VERSION]:
+        service = _QUERY_SERVICES.get(form.get("Version", [""])[0])
+        if service is None:
             return _json_error(400, "UnknownOperationException", "Neither a target header nor a known query version.")
         operation = form.get("Action", [""])[0]
-        return await self._answer(request, Call(service="cloudwatch", operation=operation, protocol="query"))
+        return await self._answer(request, Call(service=service, operation=operation, protocol="query"))
 
     async def call_cbor(self, request: web.Request) -> web.Response:
         """Answer a call at `/service/.../operation/...`."""
@@ -132,7 +141,7 @@ class Platform:
         try:
             service = service_model(call.service)
             await self._gatekeeper.check(request, service.signing_name)
-            self._throttle()
+            await self._suffer(call.service)
             handler = _OPERATIONS[call.service].get(call.operation)
             if handler is None:
                 raise ApiError("UnknownOperationException", f"The emulator does not know {call.operation}.")
@@ -148,18 +157,23 @@ class Platform:
         body = render_response(call.protocol, operation, answer, request_id)
         return web.Response(body=body, headers=_headers(call, request_id))
 
-    def _throttle(self) -> None:
-        if self._random.random() < self._driver.model.config.faults.throttled_share:
-            raise ApiError("ThrottlingException", "Rate exceeded")
+    async def _suffer(self, service: str) -> None:
+        """Wait or fail as the faults will have it."""
+        wait_us, error = self._injector.trouble(service, self._driver.now_us())
+        if wait_us:
+            await asyncio.sleep(wait_us / US_PER_S / self._driver.clock.time_scale)
+        if error is not None:
+            raise error
 
     async def _refuse_promql(self, request: web.Request) -> web.Response | None:
         try:
             await self._gatekeeper.check(request, "monitoring")
-            self._throttle()
+            await self._suffer("monitoring")
         except SignatureError as error:
             return _promql_error(403, "access_denied", str(error))
         except ApiError as error:
-            return _promql_error(429, "throttled", str(error))
+            status = 429 if error.code == "ThrottlingException" else error.status
+            return _promql_error(status, error.code, str(error))
         return None
 
 
