@@ -138,16 +138,16 @@ class Cluster:
                         if line.strip():
                             yield Answer(_object(line, path), sent_us, received_us)
                     if len(rest) > _LONGEST_LINE:
-                        raise MalformedError(f"{path}: an event of a watch has no end")
+                        raise MalformedError(f"{called(path)}: an event of a watch has no end")
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise SourceUnreachableError(redact(f"{path}: the watch was cut off ({error})")) from error
+                raise SourceUnreachableError(redact(f"{called(path)}: the watch was cut off ({error})")) from error
 
     async def _whole(self, path: str, query: Mapping[str, str]) -> tuple[bytes, int, int]:
         async with self._response(path, query, read_s=_READ_S) as (response, sent_us):
             try:
                 body = await response.read()
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise SourceUnreachableError(redact(f"{path}: the answer was cut off ({error})")) from error
+                raise SourceUnreachableError(redact(f"{called(path)}: the answer was cut off ({error})")) from error
             return body, sent_us, self._clock.now_us()
 
     @asynccontextmanager
@@ -167,7 +167,7 @@ class Cluster:
                 _request_timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_S, sock_read=read_s),
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise SourceUnreachableError(redact(f"{path}: {type(error).__name__} {error}")) from error
+            raise SourceUnreachableError(redact(f"{called(path)}: {type(error).__name__} {error}")) from error
         async with response:
             self._offsets.read(SERVICE, response.headers.get("Date"), self._clock.now_us())
             if response.status != 200:
@@ -185,7 +185,16 @@ def refused(status: int, message: str, path: str) -> SourceError:
         429: ThrottledError,
     }
     kind = kinds.get(status, SourceUnreachableError if status >= 500 else MalformedError)
-    return kind(redact(f"{path}: {status} {message}"))
+    return kind(redact(f"{called(path)}: {status} {message}"))
+
+
+def called(path: str) -> str:
+    """Return what a path is about in a message, which leaves long words out.
+
+    >>> called("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers")
+    'kubernetes horizontalpodautoscalers'
+    """
+    return f"kubernetes {path.rpartition('/')[2]}"
 
 
 async def _message(response: aiohttp.ClientResponse) -> str:
@@ -202,5 +211,5 @@ def _object(body: bytes, path: str) -> dict[str, Any]:
     except msgspec.MsgspecError:
         found = None
     if not isinstance(found, dict):
-        raise MalformedError(f"{path}: the answer is no JSON object")
+        raise MalformedError(f"{called(path)}: the answer is no JSON object")
     return found

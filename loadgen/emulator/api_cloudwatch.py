@@ -13,8 +13,6 @@ from loadgen.emulator.model import Model
 from traces.clock import to_us
 from traces.units import US_PER_S
 
-NAMESPACE = "AWS/SageMaker"
-CONCURRENCY = "ConcurrentRequestsPerModel"
 _STATISTICS = frozenset({"Minimum", "Maximum", "Sum", "SampleCount", "Average"})
 _SHORT_PERIODS_S = frozenset({1, 5, 10, 20, 30})
 _HIGH_RESOLUTION_KEPT_US = 3 * 3600 * US_PER_S
@@ -105,12 +103,12 @@ def get_metric_data(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
 def list_metrics(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return ListMetrics' members: the metrics that have datapoints."""
     wanted = {(d["Name"], d.get("Value")) for d in request.get("Dimensions", [])}
-    dimensions = _dimensions(model)
+    namespace, _, dimensions = scaling_metric(model)
     has_dimensions = all(any(n == d["Name"] and v in {None, d["Value"]} for d in dimensions) for n, v in wanted)
     found = [
-        {"Namespace": NAMESPACE, "MetricName": name, "Dimensions": dimensions}
+        {"Namespace": namespace, "MetricName": name, "Dimensions": dimensions}
         for name, series in _series(model).items()
-        if request.get("Namespace", NAMESPACE) == NAMESPACE
+        if request.get("Namespace", namespace) == namespace
         and request.get("MetricName", name) == name
         and has_dimensions
         and not series.is_empty
@@ -144,8 +142,9 @@ def _datapoints(
     metric = stat["Metric"]
     series = _series(model).get(metric.get("MetricName", ""))
     named = {(d["Name"], d["Value"]) for d in metric.get("Dimensions", [])}
-    ours = {(d["Name"], d["Value"]) for d in _dimensions(model)}
-    if series is None or metric.get("Namespace") != NAMESPACE or named != ours:
+    namespace, _, dimensions = scaling_metric(model)
+    ours = {(d["Name"], d["Value"]) for d in dimensions}
+    if series is None or metric.get("Namespace") != namespace or named != ours:
         return [], statistic
     period_us = max(period_s * US_PER_S, series.period_us)
     from_us, to = span_us
@@ -155,22 +154,31 @@ def _datapoints(
 
 
 def _series(model: Model) -> dict[str, Series]:
-    return {CONCURRENCY: model.concurrency, **model.invocations}
+    return {scaling_metric(model)[1]: model.concurrency, **model.invocations}
 
 
 def _alarms(model: Model) -> tuple[Alarm, Alarm]:
     return model.autoscaler.high, model.autoscaler.low
 
 
-def _dimensions(model: Model) -> list[dict[str, str]]:
-    return [
-        {"Name": "EndpointName", "Value": model.config.endpoint_name},
-        {"Name": "VariantName", "Value": model.config.variant},
-    ]
+def scaling_metric(model: Model) -> tuple[str, str, list[dict[str, str]]]:
+    """Return namespace, name and dimensions of the metric that the policy tracks.
+
+    Only SageMaker publishes one of its own; elsewhere the service publishes it.
+    """
+    config = model.config
+    if config.platform == "sagemaker":
+        dimensions = {"EndpointName": config.endpoint_name, "VariantName": config.variant}
+        found = ("AWS/SageMaker", "ConcurrentRequestsPerModel")
+    else:
+        dimensions = {"Service": config.endpoint_name}
+        found = ("Serving", "ConcurrentRequests")
+    return (*found, [{"Name": name, "Value": value} for name, value in dimensions.items()])
 
 
 def _alarm(model: Model, alarm: Alarm) -> dict[str, Any]:
     rule, policy_arn = alarm.rule, model.autoscaler.policy_arn
+    namespace, name, dimensions = scaling_metric(model)
     return {
         "AlarmName": rule.name,
         "AlarmArn": rule.arn,
@@ -185,10 +193,10 @@ def _alarm(model: Model, alarm: Alarm) -> dict[str, Any]:
         "StateReasonData": None if alarm.reason_data is None else json.dumps(alarm.reason_data),
         "StateUpdatedTimestamp": at(alarm.updated_us),
         "StateTransitionedTimestamp": at(alarm.updated_us),
-        "MetricName": CONCURRENCY,
-        "Namespace": NAMESPACE,
+        "MetricName": name,
+        "Namespace": namespace,
         "Statistic": rule.statistic,
-        "Dimensions": _dimensions(model),
+        "Dimensions": dimensions,
         "Period": rule.period_us // US_PER_S,
         "EvaluationPeriods": rule.datapoints,
         "DatapointsToAlarm": rule.datapoints,

@@ -11,10 +11,14 @@ from loadgen.emulator.config import EmulatorConfig
 from loadgen.emulator.container_log import LogEvent
 from loadgen.emulator.fleet import Instance
 from loadgen.emulator.model import Model
+from loadgen.emulator.units import Unit
 
 _MOST_EVENTS = 10_000
 _BAD_PAGE = "InvalidParameterException"
 _TERM = re.compile(r'([?-]?)(?:"([^"]*)"|(\S+))')
+CONTAINER = "vllm"
+"""The serving container of an ECS task."""
+
 _CREATED_SHARE = 0.7
 """A stream exists before its first event can be read: it is created on the way."""
 
@@ -127,6 +131,8 @@ OPERATIONS: dict[str, Handler] = {
 
 def group_name(config: EmulatorConfig) -> str:
     """Return the endpoint's log group."""
+    if config.platform == "ecs":
+        return f"/ecs/{config.endpoint_name}"
     return f"/aws/sagemaker/Endpoints/{config.endpoint_name}"
 
 
@@ -136,19 +142,20 @@ def _check_group(model: Model, request: Mapping[str, Any]) -> None:
         raise ApiError("ResourceNotFoundException", "The specified log group does not exist.")
 
 
-def _streams(model: Model) -> dict[str, Instance]:
-    return {f"{model.config.variant}/{instance.unit_id}": instance for instance in model.fleet.instances}
+def _streams(model: Model) -> dict[str, Instance | Unit]:
+    owner = f"ecs/{CONTAINER}" if model.config.platform == "ecs" else model.config.variant
+    return {f"{owner}/{instance.unit_id}": instance for instance in model.fleet.instances}
 
 
-def _events(model: Model, instance: Instance) -> list[LogEvent]:
+def _events(model: Model, instance: Instance | Unit) -> list[LogEvent]:
     return [event for event in instance.log if event.ingested_us <= model.now_us]
 
 
-def _created_us(config: EmulatorConfig, instance: Instance) -> int:
+def _created_us(config: EmulatorConfig, instance: Instance | Unit) -> int:
     return instance.log[0].at_us + round(_CREATED_SHARE * config.log_ingestion_lag_s * 1e6)
 
 
-def _stream(model: Model, name: str, instance: Instance) -> dict[str, Any]:
+def _stream(model: Model, name: str, instance: Instance | Unit) -> dict[str, Any]:
     stream: dict[str, Any] = {
         "logStreamName": name,
         "creationTime": _created_us(model.config, instance) // 1000,

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadgen.emulator.api import Handler, arn, at, page
+from loadgen.emulator.api_cloudwatch import scaling_metric
 from loadgen.emulator.autoscaler import ACCOUNT, Activity
 from loadgen.emulator.model import Model
 
-NAMESPACE = "sagemaker"
-DIMENSION = "sagemaker:variant:DesiredInstanceCount"
 _PAGE = 50
 _BAD_PAGE = "InvalidNextTokenException"
 
@@ -19,14 +18,16 @@ def describe_scalable_targets(model: Model, request: Mapping[str, Any]) -> dict[
     """Return DescribeScalableTargets' members."""
     config, scaler = model.config, model.autoscaler
     wanted = request.get("ResourceIds") or [scaler.resource_id]
-    if not _is_ours(request) or scaler.resource_id not in wanted:
+    if not _is_ours(model, request) or scaler.resource_id not in wanted:
         return {"ScalableTargets": []}
-    role = "aws-service-role/sagemaker.application-autoscaling.amazonaws.com"
+    namespace = scaler.words.namespace
+    kind = {"sagemaker": "SageMakerEndpoint", "ecs": "ECSService"}[namespace]
+    role = f"aws-service-role/{namespace}.application-autoscaling.amazonaws.com"
     target = {
         **_identity(model),
         "MinCapacity": config.scaling.min_instances,
         "MaxCapacity": config.scaling.max_instances,
-        "RoleARN": f"arn:aws:iam::{ACCOUNT}:role/{role}/AWSServiceRoleForApplicationAutoScaling_SageMakerEndpoint",
+        "RoleARN": f"arn:aws:iam::{ACCOUNT}:role/{role}/AWSServiceRoleForApplicationAutoScaling_{kind}",
         "CreationTime": at(scaler.created_us),
         "SuspendedState": {
             "DynamicScalingInSuspended": False,
@@ -42,7 +43,7 @@ def describe_scaling_policies(model: Model, request: Mapping[str, Any]) -> dict[
     """Return DescribeScalingPolicies' members."""
     scaler = model.autoscaler
     names = request.get("PolicyNames") or [scaler.policy_name]
-    if not _is_ours(request) or not _is_resource(model, request) or scaler.policy_name not in names:
+    if not _is_ours(model, request) or not _is_resource(model, request) or scaler.policy_name not in names:
         return {"ScalingPolicies": []}
     scaling = model.config.scaling
     tracking = {
@@ -66,7 +67,7 @@ def describe_scaling_policies(model: Model, request: Mapping[str, Any]) -> dict[
 
 def describe_scaling_activities(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeScalingActivities' members, newest first; those that scaled nothing only when asked for."""
-    if not _is_ours(request) or not _is_resource(model, request):
+    if not _is_ours(model, request) or not _is_resource(model, request):
         return {"ScalingActivities": []}
     everything = request.get("IncludeNotScaledActivities", False)
     activities = [a for a in model.autoscaler.activities if everything or a.not_scaled is None]
@@ -84,10 +85,11 @@ OPERATIONS: dict[str, Handler] = {
 }
 
 
-def _is_ours(request: Mapping[str, Any]) -> bool:
+def _is_ours(model: Model, request: Mapping[str, Any]) -> bool:
+    words = model.autoscaler.words
     namespace: str = request["ServiceNamespace"]
-    dimension: str = request.get("ScalableDimension", DIMENSION)
-    return namespace == NAMESPACE and dimension == DIMENSION
+    dimension: str = request.get("ScalableDimension", words.dimension)
+    return namespace == words.namespace and dimension == words.dimension
 
 
 def _is_resource(model: Model, request: Mapping[str, Any]) -> bool:
@@ -98,25 +100,22 @@ def _is_resource(model: Model, request: Mapping[str, Any]) -> bool:
 
 def _identity(model: Model) -> dict[str, Any]:
     return {
-        "ServiceNamespace": NAMESPACE,
+        "ServiceNamespace": model.autoscaler.words.namespace,
         "ResourceId": model.autoscaler.resource_id,
-        "ScalableDimension": DIMENSION,
+        "ScalableDimension": model.autoscaler.words.dimension,
     }
 
 
 def _metric_specification(model: Model) -> dict[str, Any]:
     """The predefined type exists for 10 s only; on 60 s the same metric is a customised one."""
     config = model.config
-    if config.scaling.metric_period_s == 10:
+    if config.platform == "sagemaker" and config.scaling.metric_period_s == 10:
         name = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
         return {"PredefinedMetricSpecification": {"PredefinedMetricType": name}}
-    dimensions = [
-        {"Name": "EndpointName", "Value": config.endpoint_name},
-        {"Name": "VariantName", "Value": config.variant},
-    ]
+    namespace, name, dimensions = scaling_metric(model)
     specification = {
-        "MetricName": "ConcurrentRequestsPerModel",
-        "Namespace": "AWS/SageMaker",
+        "MetricName": name,
+        "Namespace": namespace,
         "Dimensions": dimensions,
         "Statistic": config.scaling.statistic,
     }

@@ -49,7 +49,8 @@ class Autoscaler:
     def __init__(
         self, config: EmulatorConfig, seed: int, agenda: Agenda, series: Series, change_capacity: ChangeCapacity
     ) -> None:
-        self.resource_id = f"endpoint/{config.endpoint_name}/variant/{config.variant}"
+        self.words = words_of(config)
+        self.resource_id = self.words.resource_id
         self.policy_name = f"{config.endpoint_name}-concurrent-requests"
         self._config = config.scaling
         self._agenda = agenda
@@ -60,7 +61,7 @@ class Autoscaler:
         self.created_us = agenda.now_us
         region = config.region
         self.policy_arn = (
-            f"arn:aws:autoscaling:{region}:{ACCOUNT}:scalingPolicy:{self._uuid()}:resource/sagemaker/"
+            f"arn:aws:autoscaling:{region}:{ACCOUNT}:scalingPolicy:{self._uuid()}:resource/{self.words.namespace}/"
             f"{self.resource_id}:policyName/{self.policy_name}"
         )
         self.high = Alarm(self._rule(region, above=True), agenda.now_us)
@@ -72,6 +73,10 @@ class Autoscaler:
         self._start_ticks(self.high, to_us(config.scaling.evaluation_interval_s))
         self._start_ticks(self.low, LOW_PERIOD_US)
 
+    def states(self) -> dict[str, str]:
+        """Return the alarms' states, for a person to look at."""
+        return {"high": self.high.state, "low": self.low.state}
+
     def fulfilled(self, now_us: int, current: int) -> None:
         """Take note that the endpoint reached the desired count."""
         self.current = current
@@ -80,7 +85,7 @@ class Autoscaler:
             return
         activity.ended_us = now_us
         activity.status = "Successful"
-        activity.message = f"{_done(activity)} Change successfully fulfilled by sagemaker."
+        activity.message = f"{self._done(activity)} Change successfully fulfilled by {self.words.namespace}."
         scaled_out = (activity.desired or 0) > activity.capacity
         cooldown = self._config.scale_out_cooldown_s if scaled_out else self._config.scale_in_cooldown_s
         self._cooldown_until_us = now_us + to_us(cooldown)
@@ -136,7 +141,7 @@ class Autoscaler:
         breaches = [point.exceeded_us for point in alarm.evaluated if point.exceeded_us is not None]
         activity = Activity(
             activity_id=self._uuid(),
-            description=f"Setting desired instance count to {wanted}.",
+            description=f"Setting desired {self.words.counted} to {wanted}.",
             cause=self._cause(alarm),
             started_us=now_us,
             capacity=self.desired,
@@ -151,7 +156,7 @@ class Autoscaler:
 
     def _accepted(self, activity: Activity) -> None:
         activity.status = "InProgress"
-        activity.message = f"{_done(activity)} Waiting for change to be fulfilled by sagemaker."
+        activity.message = f"{self._done(activity)} Waiting for change to be fulfilled by {self.words.namespace}."
 
     def _decline(self, alarm: Alarm, code: str) -> None:
         """Note that nothing was scaled, unless the newest activity says just that already."""
@@ -187,6 +192,34 @@ class Autoscaler:
     def _uuid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
+    def _done(self, activity: Activity) -> str:
+        return f"Successfully set desired {self.words.counted} to {activity.desired}."
 
-def _done(activity: Activity) -> str:
-    return f"Successfully set desired instance count to {activity.desired}."
+
+class Words(msgspec.Struct, frozen=True, kw_only=True):
+    """What a platform's scaling is called."""
+
+    namespace: str
+    resource_id: str
+    dimension: str
+    counted: str
+
+
+def words_of(config: EmulatorConfig) -> Words:
+    """Return the words of a platform's scaler."""
+    name = config.endpoint_name
+    if config.platform == "ecs":
+        return Words(
+            namespace="ecs",
+            resource_id=f"service/{name}/{name}",
+            dimension="ecs:service:DesiredCount",
+            counted="count",
+        )
+    if config.platform == "ec2":
+        return Words(namespace="autoscaling", resource_id=name, dimension="", counted="capacity")
+    return Words(
+        namespace="sagemaker",
+        resource_id=f"endpoint/{name}/variant/{config.variant}",
+        dimension="sagemaker:variant:DesiredInstanceCount",
+        counted="instance count",
+    )

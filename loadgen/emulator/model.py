@@ -12,8 +12,11 @@ from loadgen.emulator.agenda import Agenda, Rank
 from loadgen.emulator.autoscaler import Autoscaler
 from loadgen.emulator.config import EmulatorConfig, to_us
 from loadgen.emulator.fleet import Fleet, TruthRow
+from loadgen.emulator.hpa import Hpa
+from loadgen.emulator.kube_objects import KubeObjects
 from loadgen.emulator.metrics import Gauge, Series, Tally
 from loadgen.emulator.serving import Effect, Finished, ServingModel, TimedOut
+from loadgen.emulator.units import Units
 
 INVOCATION_PERIOD_US = 60_000_000
 
@@ -41,7 +44,8 @@ class Model:
             changed=self._watch_concurrency,
             first_served=self._first_served,
         )
-        self.fleet = Fleet(
+        make_fleet = Fleet if config.platform == "sagemaker" else Units
+        self.fleet: Fleet | Units = make_fleet(
             config,
             seed,
             self._agenda,
@@ -50,7 +54,15 @@ class Model:
             settled=self._capacity_changed,
             fulfilled=self._fulfilled,
         )
-        self.autoscaler = Autoscaler(config, seed, self._agenda, self.concurrency, self.fleet.change)
+        self.scaler: Autoscaler | Hpa
+        self.objects: KubeObjects | None = None
+        if config.platform == "kubernetes":
+            self.scaler = Hpa(config, seed, self._agenda, self.concurrency, self.fleet.change)
+            self.objects = KubeObjects(config, seed, self._agenda)
+        else:
+            self.scaler = Autoscaler(config, seed, self._agenda, self.concurrency, self.fleet.change)
+        if isinstance(self.fleet, Units):
+            self.fleet.watcher = self.objects
         self.fleet.announce()
         self._agenda.at(_next_multiple(created_us, period_us), Rank.EMISSION, self._close_period, period_us)
         minute_us = _next_multiple(created_us, INVOCATION_PERIOD_US)
@@ -89,13 +101,19 @@ class Model:
         self.serving.cancel(request_id)
         return self.advance(now_us)
 
+    @property
+    def autoscaler(self) -> Autoscaler:
+        """The scaler of AWS's platforms."""
+        assert isinstance(self.scaler, Autoscaler), "a HorizontalPodAutoscaler has no alarms"
+        return self.scaler
+
     def truth(self) -> list[TruthRow]:
         """Return what really happened so far, in order of time."""
         return sorted(self.fleet.truth, key=lambda row: row.at_us)
 
     def state(self) -> dict[str, Any]:
         """Return the present state, for a person to look at."""
-        serving, scaler = self.serving, self.autoscaler
+        serving, scaler = self.serving, self.scaler
         return {
             "now_us": self.now_us,
             "instances": {i.unit_id: i.state for i in self.fleet.instances},
@@ -104,7 +122,7 @@ class Model:
             "updating": self.fleet.updating,
             "queued": len(serving.queue),
             "in_service": {unit.unit_id: len(unit.jobs) for unit in serving.units},
-            "alarms": {"high": scaler.high.state, "low": scaler.low.state},
+            "scaler": scaler.states(),
             "activities": len(scaler.activities),
         }
 
@@ -120,9 +138,11 @@ class Model:
         self.fleet.first_served(unit_id)
 
     def _fulfilled(self, at_us: int, current: int) -> None:
-        self.autoscaler.fulfilled(at_us, current)
+        self.scaler.fulfilled(at_us, current)
 
     def _capacity_changed(self) -> None:
+        if isinstance(self.scaler, Hpa):
+            self.scaler.count(self.fleet.current)
         self.serving.dispatch()
         self._watch_concurrency()
 
