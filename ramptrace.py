@@ -31,6 +31,7 @@ _COMMANDS = {
     "trace": ("traces.cli", "Read, check and describe recorded traffic."),
     "replay": ("loadgen.cli", "Replay a trace, headless, and collect scaling events meanwhile."),
     "collect": ("loadgen.cli", "Collect scaling events alone."),
+    "mirror": ("loadgen.cli", "Copy a run directory to S3 while it is written."),
     "emulate": ("loadgen.cli", "Serve the emulated endpoint and its platform on loopback."),
     "analyse": ("analysis.cli", "Attribute a run's time to capacity."),
     "report": ("analysis.cli", "Write a run's report as one offline HTML file."),
@@ -196,7 +197,8 @@ def _demo_arm(run: Path, condition: str, cache_flag: str, time_scale: float, env
 
 def _demo_conclude(home: Path, paths: list[Path], *, as_json: bool) -> None:
     from analysis.analyse import analyse_run
-    from analysis.compare import compare_runs, comparison_entry
+    from analysis.compare import compare_runs
+    from analysis.compare_entry import comparison_entry
     from analysis.report.html import write_report
     from analysis.report.store import write_results
     from analysis.report.text import comparison_text

@@ -36,7 +36,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def calibrate(
-    requests: pl.DataFrame, onset_us: int, until_us: int, units: int, offered_per_s: float
+    requests: pl.LazyFrame | pl.DataFrame, onset_us: int, until_us: int, units: int, offered_per_s: float
 ) -> UnitRate | None:
     """Return what one unit delivers, read from the run itself: completions per second and unit while saturated.
 
@@ -48,11 +48,12 @@ def calibrate(
     if units < 1 or length_s <= 0:
         return None
     done = pl.col("done").dt.epoch("us")
-    good = requests.filter((pl.col("outcome") == "ok") & (done >= begin) & (done < until_us))
-    if len(good) < _MIN_COMPLETIONS or len(good) / length_s >= SATURATED_BELOW * offered_per_s:
+    good = requests.lazy().filter((pl.col("outcome") == "ok") & (done >= begin) & (done < until_us))
+    tokens = pl.coalesce("output_tokens", "planned_output_tokens").sum()
+    completed, generated = good.select(pl.len(), tokens).collect(engine="streaming").row(0)
+    if completed < _MIN_COMPLETIONS or completed / length_s >= SATURATED_BELOW * offered_per_s:
         return None
-    tokens = int(good.select(pl.coalesce("output_tokens", "planned_output_tokens").sum()).item() or 0)
-    return UnitRate(requests_per_s=len(good) / length_s / units, tokens_per_s=tokens / length_s / units)
+    return UnitRate(requests_per_s=completed / length_s / units, tokens_per_s=(generated or 0) / length_s / units)
 
 
 def units_needed(offered_per_s: float, rate_per_unit: float) -> int:

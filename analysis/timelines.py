@@ -14,11 +14,11 @@ from analysis.scaleouts import ScaleOutEvidence, count_rise
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as the steps of an analysis see it: `arrivals` from `demand.offered`, `offset_us` from `quality`."""
+    """A run as the steps of an analysis see it: sorted `due_us` from `demand`, `offset_us` from `quality`."""
 
     inputs: RunInputs
     seen: list[Sighting]
-    arrivals: pl.DataFrame
+    due_us: pl.Series
     offset_us: int
 
 

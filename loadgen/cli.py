@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from loadgen.host import ReplayHost
     from loadgen.scenario import Scenario
 
-_ELSEWHERE = {"collect": "loadgen.collect.cli", "emulate": "loadgen.emulator.cli"}
+_ELSEWHERE = {"collect": "loadgen.collect.cli", "emulate": "loadgen.emulator.cli", "mirror": "loadgen.mirroring"}
 
 
 def __getattr__(name: str) -> Any:
@@ -40,7 +40,9 @@ def __getattr__(name: str) -> Any:
 @click.option("--endpoint-name", metavar="NAME", help="SageMaker endpoint.")
 @click.option("--region", metavar="NAME", help="AWS region.")
 @click.option("--emulator", metavar="URL", help="Emulator whose clock the run uses; found by itself on loopback.")
-@click.option("--run-dir", metavar="DIR", help="Directory for this run  [default: runs/<time>-<name>]")
+@click.option(
+    "--run-dir", metavar="DIR", help="Directory for this run, or s3://BUCKET/PREFIX  [default: runs/<time>-<name>]"
+)
 @click.option("--condition", metavar="TEXT", help="What is varied, for a comparison.")
 @click.option("--collect/--no-collect", default=None, help="Collect scaling events meanwhile, or not.")
 @click.option("--max-in-flight", type=click.IntRange(min=0), help="Cap on requests in flight; 0 is no cap.")
@@ -86,6 +88,8 @@ def replay(
     """
     import locust  # noqa: F401 - first: it patches ssl, which botocore must not have imported before
 
+    from loadgen.filing import new_name
+    from loadgen.mirroring import local_run
     from loadgen.options import resolve_scenario
 
     flags |= {"format": fmt, "stream": False if no_stream else None, "abort_on": list(abort_on) or None}
@@ -94,8 +98,11 @@ def replay(
         resolved = _resumed_scenario(resume, given)
     else:
         resolved = resolve_scenario(scenario, collect=collect, **flags)
-    places = {"run_path": Path(run_dir) if run_dir else None, "resume": Path(resume) if resume else None}
-    host = _run_headless(resolved, confirm=_confirmer(yes=yes), **places)
+    if resume is not None:
+        host = _run_headless(resolved, confirm=_confirmer(yes=yes), resume=Path(resume))
+    else:
+        with local_run(run_dir, resolved.run.directory, new_name(resolved)) as path:
+            host = _run_headless(resolved, confirm=_confirmer(yes=yes), run_path=path)
     if host.error is not None:
         raise host.error
     if host.summary is not None:
@@ -105,10 +112,11 @@ def replay(
 
 def _resumed_scenario(run: str, given: dict[str, Any]) -> Scenario:
     """Return the scenario of a run that is to be gone on with; options beside it would make it another run."""
-    from loadgen.filing import stopped_run, with_address
+    from loadgen.filing import refuse_remote, stopped_run, with_address
     from traces.errors import BadInputError
 
     target = given.pop("target")
+    refuse_remote(run)
     beside = sorted(name for name, value in given.items() if value is not None)
     if beside:
         raise BadInputError(f"--resume goes on with the run's own scenario; leave out {', '.join(beside)}")
@@ -139,11 +147,11 @@ def _run_headless(scenario: Scenario, **session: Any) -> ReplayHost:
     from locust.env import Environment
 
     from loadgen.host import ReplayHost, ReplayUser
-    from loadgen.session import ReplaySession
+    from loadgen.local import LocalSession
 
     environment = Environment(user_classes=[ReplayUser])
     runner = environment.create_local_runner()
-    host = ReplayHost(environment, lambda record: ReplaySession(scenario, on_request=record, **session))
+    host = ReplayHost(environment, lambda record: LocalSession(scenario, on_request=record, **session))
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         numbers.append(signal.SIGHUP)  # a closed terminal ends the run in good order; under nohup it goes on

@@ -18,11 +18,12 @@ from locust.env import Environment
 from locust.runners import LocalRunner
 
 from loadgen import web_login
+from loadgen.filing import refuse_remote
 from loadgen.host import ReplayHost, ReplayUser
+from loadgen.local import LocalSession
 from loadgen.options import resolve_scenario
 from loadgen.recorder import RequestRow
-from loadgen.scenario import load_scenario
-from loadgen.session import ReplaySession
+from loadgen.scenario_file import load_scenario
 from traces.errors import RamptraceError
 
 __all__ = ["ReplayUser"]
@@ -113,7 +114,7 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
     # Imports have held up the loop for seconds: a timer that is set now, `--run-time`, would count from before them.
     gevent.get_hub().loop.update_now()
 
-    def make_session(on_request: Callable[[RequestRow], None]) -> ReplaySession:
+    def make_session(on_request: Callable[[RequestRow], None]) -> LocalSession:
         return _session(environment, on_request)
 
     def report(host: ReplayHost) -> None:
@@ -128,14 +129,16 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
     ReplayHost(environment, make_session, on_end=report)
 
 
-def _session(environment: Environment, on_request: Callable[[RequestRow], None]) -> ReplaySession:
+def _session(environment: Environment, on_request: Callable[[RequestRow], None]) -> LocalSession:
     options = environment.parsed_options
     given = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) or None for name in _TEXT_OPTIONS}
     path, run_dir = given.pop("scenario"), given.pop("run_dir")
+    if run_dir is not None:
+        refuse_remote(run_dir)
     given["target"] = environment.host or None
     given["abort_on"] = given["abort_on"].split(",") if given["abort_on"] else None
     given |= {name: getattr(options, name) or None for name in _OTHER_OPTIONS}
-    return ReplaySession(
+    return LocalSession(
         resolve_scenario(path, **given),
         run_path=Path(run_dir) if run_dir else None,
         on_request=on_request,

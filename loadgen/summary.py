@@ -14,7 +14,7 @@ import polars as pl
 
 from loadgen.recorder import AS_RECORDED, KILLED
 from loadgen.scenario import VerdictSection
-from loadgen.verdict import Fidelity
+from loadgen.verdict import ClientState, Fidelity
 from loadgen.windows import UNOFFERED, find_untrusted
 
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -26,6 +26,7 @@ _LATENCIES = {
     "end_to_end_from_sent": ("sent", "done"),
 }
 _DIGITS: Final = 4
+_UNKNOWN: Final = ClientState()
 
 NO_STALLS: Final = pl.LazyFrame(schema={"begin_us": pl.Int64, "end_us": pl.Int64, "stall_us": pl.Int64})
 """The loop's latencies of a run that recorded none; see `stalls`."""
@@ -114,10 +115,7 @@ def fidelity(
     never_taken: Mapping[str, int] | None = None,
     aborted: str | None = None,
     stalls: pl.LazyFrame = NO_STALLS,
-    hub_latency_p99_us: int | None = None,
-    connect_p99_us: int | None = None,
-    cpu_share: float | None = None,
-    cpu_wait_share: float | None = None,
+    client: ClientState = _UNKNOWN,
     max_in_flight: int = 0,
 ) -> Fidelity:
     """Return how well the schedule was held, from a Request table (client clock); warm-up does not count."""
@@ -136,10 +134,10 @@ def fidelity(
         lag_ms={**_quantiles(lag, _LAG_QUANTILES), "lag_max_ms": _rounded(longest)},
         offered_vs_delivered=_worst_second(measured, t0_us),
         untrusted=find_untrusted(measured, stalls, window_us=limits.window_us, limit_us=limit_us),
-        hub_latency_p99_ms=None if hub_latency_p99_us is None else hub_latency_p99_us / 1e3,
-        connect_p99_ms=None if connect_p99_us is None else connect_p99_us / 1e3,
-        cpu_share=cpu_share,
-        cpu_wait_share=cpu_wait_share,
+        hub_latency_p99_ms=None if client.hub_latency_p99_us is None else client.hub_latency_p99_us / 1e3,
+        connect_p99_ms=None if client.connect_p99_us is None else client.connect_p99_us / 1e3,
+        cpu_share=client.cpu_share,
+        cpu_wait_share=client.cpu_wait_share,
         warm_up_rows=everything - found["planned"],
         rows_killed=found["failed"].get(KILLED, 0),
         aborted=aborted,

@@ -79,6 +79,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     """`run.json`: what a run is, from its start on. Instants are µs since 1970 UTC on the client clock.
 
     `state` is `running` until the replay (or the collector, alone) closes it; a run found `running` later was killed.
+    `simulated` (seed and profile) tells a run in virtual time, in which nothing was sent over any network.
     """
 
     run_id: str
@@ -87,6 +88,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     condition: str | None = None
     state: Literal["running", "finished", "interrupted"] = "running"
     emulated: bool = False
+    simulated: dict[str, Any] | None = None
     created_us: int = 0
     t0_us: int | None = None
     finished_us: int | None = None
@@ -205,14 +207,15 @@ class RunDir:
         """Merge the table's shards into one; of one writer only those that are not merged yet, if there are so many.
 
         What an interrupted compaction left behind goes first, while the file that replaces it still says so: once
-        that file is itself replaced and gone, its leftovers would come back to life and double their rows.
+        that file is itself replaced and gone, its leftovers would come back to life and double their rows. Several
+        processes may each compact the shards of their own writer at the same time.
         """
-        files = self._files(table)
+        files = [path for path in self._files(table) if writer is None or _is_of(path, writer)]
         replaced = _replaced_by(files)
         for path in files:
             if path.name in replaced:
                 path.unlink()
-        whole = [path for path in self.shards(table) if is_complete(path)]
+        whole = [path for path in files if path.name not in replaced and is_complete(path)]
         old = [path for path in whole if writer is None or path.name.startswith(f"{writer}-")]
         if len(old) < at_least:
             return
@@ -226,6 +229,11 @@ class RunDir:
 
     def _files(self, table: str) -> list[Path]:
         return sorted(path for path in (self.path / table).glob("*.parquet") if not path.name.startswith("."))
+
+
+def _is_of(path: Path, writer: str) -> bool:
+    """Tell whether a shard was written by a writer, or merged from its shards alone."""
+    return path.name.startswith(f"{writer}-") or path.stem.endswith(f"-{writer}")
 
 
 def _epochs(clock: EndpointClock) -> tuple[int, int]:

@@ -11,7 +11,8 @@ from typing import Any, Final
 from analysis.analyse import RunAnalysis
 from analysis.compare import Comparison
 from analysis.report.markup import Markup, element, joined, json_block
-from analysis.report.sections import comparison_section, run_section
+from analysis.report.pair_sections import comparison_section
+from analysis.report.sections import run_section
 from analysis.report.style import CSS
 from analysis.report.words import EMULATED, arm_verdict, failed_words, pair_headline, run_headline
 from traces.errors import BadInputError

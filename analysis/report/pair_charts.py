@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from analysis.compare import Pair
+from analysis.pairs import Pair
 from analysis.report import palette
 from analysis.report.vega import GREY, Spec, data, specification, x_axis
 from analysis.report.words import BEYOND_DOWNLOAD, EVERYTHING_ELSE, FASTER_ALONE

@@ -6,7 +6,8 @@ import textwrap
 from typing import Final
 
 from analysis.analyse import RunAnalysis
-from analysis.compare import Comparison, Pair
+from analysis.compare import Comparison
+from analysis.pairs import Pair
 from analysis.records import PhaseRow, ScaleOutResult
 from analysis.report import palette
 from analysis.report.words import (

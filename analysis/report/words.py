@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from analysis.analyse import RunAnalysis, described_units
-from analysis.compare import Comparison, Pair
+from analysis.analyse import RunAnalysis
+from analysis.compare import Comparison
 from analysis.counterfactual import ShapleyRange
+from analysis.facts import described_units
+from analysis.pairs import Pair
 from analysis.records import PhaseRow, ScaleOutResult
 from traces.units import US_PER_S, format_duration
 

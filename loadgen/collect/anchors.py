@@ -25,6 +25,9 @@ class Signal(NamedTuple):
 _ACTIVITY = "application-autoscaling:activity"
 _ALARM = "cloudwatch:alarm-history"
 _ENDPOINT = "sagemaker:describe-endpoint"
+_COMPONENT = "sagemaker:describe-inference-component"
+_EVENTS = "eventbridge"
+_TRAIL = "cloudtrail"
 
 SAGEMAKER: Final = {
     "activity.start": Signal(_ACTIVITY, "decision", "event", "service", US_PER_MS, verified=True),
@@ -39,6 +42,18 @@ SAGEMAKER: Final = {
     "desired.rose": Signal(_ENDPOINT, "decision", "polled", "client"),
     "current.rose": Signal(_ENDPOINT, "in_service", "polled", "client"),
     "endpoint.other": Signal(_ENDPOINT, None, "polled", "client"),
+    "instances.rose": Signal(_ENDPOINT, "launched", "polled", "client"),
+    "copies.desired": Signal(_COMPONENT, "decision", "polled", "client"),
+    "copies.current": Signal(_COMPONENT, "in_service", "polled", "client"),
+    "component.other": Signal(_COMPONENT, None, "polled", "client"),
+    "event.variant": Signal(_EVENTS, "decision", "event", "service", US_PER_MS),
+    "event.count": Signal(_EVENTS, "in_service", "event", "service", US_PER_S),
+    "event.other": Signal(_EVENTS, None, "event", "service", US_PER_S),
+    "trail.capacity": Signal(_TRAIL, "decision", "event", "service", US_PER_S),
+    "trail.pull": Signal(_TRAIL, "pull_started", "event", "service", US_PER_S),
+    "trail.layer": Signal(_TRAIL, None, "event", "service", US_PER_S),
+    "metric.first-served": Signal("cloudwatch:by-instance", "first_served", "derived", "service"),
+    "metric.first-host": Signal("cloudwatch:by-instance", "launched", "derived", "service"),
     "log.first-event": Signal("logs:first-event", "container_started", "event", "instance", US_PER_MS),
     "promql.model_download_time": Signal(
         "promql:model_download_time", "download_finished", "reported", "service", US_PER_S

@@ -158,7 +158,7 @@ def typed(error: Exception, call: str) -> SourceError:
     if isinstance(error, ClientError):
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        kind = _kind_of(code, status)
+        kind = kind_of(code, status)
     elif isinstance(error, (NoCredentialsError, CredentialRetrievalError, TokenRetrievalError)):
         kind = ExpiredError
     elif isinstance(error, (HTTPClientError, BotoConnectionError)):
@@ -166,7 +166,8 @@ def typed(error: Exception, call: str) -> SourceError:
     return kind(redact(f"{call}: {error}"))
 
 
-def _kind_of(code: str, status: int) -> type[SourceError]:
+def kind_of(code: str, status: int) -> type[SourceError]:
+    """Return the kind of error that a service's code and status state."""
     code = code.rpartition("#")[2]
     if code in _THROTTLED or status == 429:
         return ThrottledError

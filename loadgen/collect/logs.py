@@ -63,6 +63,12 @@ class Logs:
         """Stream still followed → from when on it has to be read."""
         self._tail_denied = False
 
+    @property
+    def new_units(self) -> list[str]:
+        """The units whose container started since the collection's start."""
+        since_us = self._watched.since_us
+        return [name.rpartition("/")[2] for name, first_us in self._first_us.items() if first_us >= since_us]
+
     async def poll(self, now_us: int) -> Reading:
         """Return first events of streams not seen before, and matched lines; a group that does not exist is empty."""
         reading = Reading()
@@ -187,8 +193,13 @@ def pattern_row(event: Mapping[str, Any], resource: str, told: Answer) -> Row | 
         at_us=int(event["timestamp"]) * US_PER_MS,
         duration_us=found.duration_us,
         resolution_us=found.resolution_us,
-        detail={"engine": found.pattern.engine, "pattern": found.pattern.name},
+        detail={"engine": found.pattern.engine, "pattern": found.pattern.name, **_place(found.pattern.anchor)},
     )
+
+
+def _place(anchor: str | None) -> dict[str, str]:
+    """Tell a download inside the container from the platform's, which leaves no lines."""
+    return {"place": "container"} if anchor in {"download_started", "download_finished"} else {}
 
 
 def _newest_ms(stream: Mapping[str, Any]) -> int:

@@ -45,6 +45,7 @@ ALIASES: Final = {
 """Canonical name → the names under which the platform's documents list the series."""
 
 _ENDPOINT, _VARIANT, _HOST = "aws.sagemaker.endpoint.name", "aws.sagemaker.variant.name", "@resource.host.id"
+_COMPONENT, _CONTAINER = "aws.sagemaker.inference_component.name", "aws.sagemaker.container.id"
 _DIRECTION = "aws.sagemaker.scaling.direction"
 _SERIES_AT_MOST = 500
 _RANGE_AT_MOST_S = 7 * 86_400
@@ -161,11 +162,7 @@ class OperationMetrics:
                 reading.failures.append(
                     MalformedError(f"promql {name}: the answer was cut at {_SERIES_AT_MOST} series")
                 )
-            rows = [
-                row
-                for one in series
-                for row in series_rows(canonical, one, self._watched.variant, answer, self._watched.resource)
-            ]
+            rows = [row for one in series for row in series_rows(canonical, one, self._watched, answer)]
             (reading.samples if canonical == "ice_count" else reading.observations).extend(rows)
         return reading
 
@@ -190,15 +187,20 @@ def series_of(data: Any) -> list[Mapping[str, Any]]:
     return [series for series in data["result"] if isinstance(series, dict)]
 
 
-def series_rows(canonical: str, series: Mapping[str, Any], variant: str, answer: Answer, resource: str) -> list[Row]:
-    """Return the rows of one series of our variant: durations as observations, the capacity error count as samples.
+def series_rows(canonical: str, series: Mapping[str, Any], watched: Watched, answer: Answer) -> list[Row]:
+    """Return the rows of one series of ours: durations as observations, the capacity error count as samples.
 
-    A duration ended before its sample was taken; how long before is not documented, so there is no lower bound.
+    A duration ended before its sample was taken; how long before is not documented, so there is no lower bound. A
+    model download that the platform reports is the platform's own, before the container starts.
     """
     labels = {str(key): str(value) for key, value in (series.get("metric") or {}).items()}
-    if labels.get(_VARIANT, variant) != variant:
+    resource = watched.resource
+    if labels.get(_VARIANT, watched.variant) != watched.variant:
         return []
-    unit = labels.get(_HOST) or None
+    if watched.component is not None and labels.get(_COMPONENT, watched.component) != watched.component:
+        return []
+    unit = _unit(labels, copies=watched.component is not None)
+    place = {"place": "platform"} if canonical == "model_download_time" else {}
     identity = ",".join(f"{key}={value}" for key, value in sorted(labels.items()) if key != "__name__")
     rows = []
     for stamp, text in series.get("values") or ():
@@ -227,10 +229,18 @@ def series_rows(canonical: str, series: Mapping[str, Any], variant: str, answer:
                 unit_id=unit,
                 hi_us=at_us,
                 duration_us=round(value * US_PER_S),
-                detail={"labels": labels},
+                detail={"labels": labels, **place},
             )
         )
     return rows
+
+
+def _unit(labels: Mapping[str, str], *, copies: bool) -> str | None:
+    """Return the unit that labels name: an instance, or a copy by instance and container as its log stream has it."""
+    host, container = labels.get(_HOST), labels.get(_CONTAINER)
+    if not copies:
+        return host or None
+    return f"{host}-{container}" if host and container else None
 
 
 def _signal(canonical: str, labels: Mapping[str, str]) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import Any, Protocol
 
 from botocore.exceptions import ClientError
 
+from loadgen.collect import component_state, endpoint_state
 from loadgen.collect.alarms import Alarms
-from loadgen.collect.aws import Aws, Permission
+from loadgen.collect.aws import Api, Aws, Permission
 from loadgen.collect.base import (
     DeniedError,
     ExpiredError,
@@ -19,18 +21,25 @@ from loadgen.collect.base import (
     SourceUnreachableError,
     Stream,
 )
+from loadgen.collect.component_state import ComponentState
 from loadgen.collect.configuration import Configuration
-from loadgen.collect.endpoint_state import LAST, EndpointState
+from loadgen.collect.endpoint_state import EndpointState
+from loadgen.collect.events import Events
+from loadgen.collect.image_size import ImageSize
+from loadgen.collect.instance_metrics import Instances
 from loadgen.collect.logs import Logs
 from loadgen.collect.metrics import Metrics
 from loadgen.collect.platform import Context
 from loadgen.collect.promql import OperationMetrics, PromApi
 from loadgen.collect.scaling import Scaled, ScalingActivities, ScalingPolicies
-from loadgen.collect.variant import DIMENSION, NAMESPACE, Watched, variant_of
+from loadgen.collect.trail import Trail
+from loadgen.collect.variant import NAMESPACE, Watched, variant_of
 from loadgen.scenario import CollectSection
 from traces.errors import BadInputError, UnreachableError, did_you_mean
+from traces.units import US_PER_S
 
 _PATIENCE_S = 20.0
+_TRAIL_PERIOD_US = 60 * US_PER_S
 
 
 class SageMaker:
@@ -51,7 +60,7 @@ class SageMaker:
         section = context.section
         assert section.endpoint_name is not None
         self._section, self._context = section, context
-        self._watched = Watched(section.endpoint_name, section.variant, context.since_us)
+        self._watched = Watched(section.endpoint_name, section.variant, context.since_us, section.inference_component)
         self.resource = self._watched.resource
         self._prom = PromApi(context.aws, context.clock)
 
@@ -63,22 +72,52 @@ class SageMaker:
 
     def sources(self) -> Sequence[Source | Stream]:
         """Return all sources of the endpoint, those that others rely on first."""
-        section, aws, watched = self._section, self._context.aws, self._watched
-        scaling, cloudwatch, sagemaker = (
-            aws.api(name) for name in ("application-autoscaling", "cloudwatch", "sagemaker")
-        )
-        scaled = Scaled(NAMESPACE, watched.resource, DIMENSION, watched.since_us)
-        policies = ScalingPolicies(scaling, scaled, section.poll_us)
-        return [
-            EndpointState(sagemaker, watched, section.poll_us, self._context.before.get(LAST)),
-            Configuration(sagemaker, watched, section.poll_us),
-            policies,
-            ScalingActivities(scaling, scaled, section.poll_us),
-            Alarms(cloudwatch, scaled, section.poll_us, lambda: policies.alarm_names),
-            Metrics(cloudwatch, watched, section.metrics_poll_us),
-            Logs(aws.api("logs"), watched, section.poll_us),
-            OperationMetrics(self._prom, watched, section.metrics_poll_us),
-        ]
+        return sources(self._section, self._context.aws, self._prom, self._watched, self._context.before)
+
+
+class Services(Protocol):
+    """Where the sources get their clients from: `Aws`, or what stands in for it."""
+
+    def api(self, service: str) -> Api:
+        """Return a service's client."""
+        ...
+
+
+def sources(
+    section: CollectSection, aws: Services, prom: PromApi, watched: Watched, before: Mapping[str, Any]
+) -> list[Source | Stream]:
+    """Return all sources of what is watched, those that others rely on first; `before` as `Context` has it."""
+    scaling, cloudwatch, sagemaker = (aws.api(name) for name in ("application-autoscaling", "cloudwatch", "sagemaker"))
+    scaled = Scaled(NAMESPACE, watched.resource, watched.dimension, watched.since_us)
+    policies = ScalingPolicies(scaling, scaled, section.poll_us)
+    configuration = Configuration(sagemaker, watched, section.poll_us)
+    logs = Logs(aws.api("logs"), watched, section.poll_us)
+
+    def instances() -> Instances:
+        if not configuration.facts.get("enhanced_metrics"):
+            return Instances()
+        return Instances(logs.new_units, configuration.facts["metric_publish_s"])
+
+    found: list[Source | Stream] = [
+        EndpointState(sagemaker, watched, section.poll_us, before.get(endpoint_state.LAST)),
+        configuration,
+        policies,
+        ScalingActivities(scaling, scaled, section.poll_us),
+        Alarms(cloudwatch, scaled, section.poll_us, lambda: policies.alarm_names),
+        logs,
+        Metrics(cloudwatch, watched, section.metrics_poll_us, instances),
+        OperationMetrics(prom, watched, section.metrics_poll_us),
+    ]
+    if watched.component is not None:
+        component = before.get(component_state.LAST)
+        found.insert(0, ComponentState(sagemaker, watched, section.poll_us, component))
+    if section.event_queue is not None:
+        found.append(Events(aws.api("sqs"), watched, section.event_queue, section.poll_us))
+    if section.cloudtrail:
+        found.append(Trail(aws.api("cloudtrail"), watched, _TRAIL_PERIOD_US))
+    if section.image_size:
+        found.append(ImageSize(aws.api("ecr"), section.poll_us, lambda: configuration.facts.get("image")))
+    return found
 
 
 async def check(section: CollectSection, endpoint: str, aws: Aws) -> str | None:

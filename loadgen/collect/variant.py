@@ -1,4 +1,4 @@
-"""The SageMaker endpoint's variant under watch, and where it stands in an answer."""
+"""What of a SageMaker endpoint is watched, and where it stands in an answer."""
 
 from __future__ import annotations
 
@@ -6,24 +6,38 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 NAMESPACE = "sagemaker"
-DIMENSION = "sagemaker:variant:DesiredInstanceCount"
 
 
 class Watched(NamedTuple):
-    """The endpoint's variant under watch; events before `since_us` (endpoint time) do not count."""
+    """An endpoint's variant, or an inference component on it; events before `since_us` (endpoint time) do not count.
+
+    A variant scales instances. A component scales copies; instances are launched and released beneath them.
+    """
 
     endpoint: str
     variant: str
     since_us: int = 0
+    component: str | None = None
 
     @property
     def resource(self) -> str:
-        """The variant in Application Auto Scaling's words."""
+        """The scaled thing in Application Auto Scaling's words."""
+        if self.component is not None:
+            return f"inference-component/{self.component}"
         return f"endpoint/{self.endpoint}/variant/{self.variant}"
 
     @property
+    def dimension(self) -> str:
+        """What is scaled, in the same words."""
+        if self.component is not None:
+            return "sagemaker:inference-component:DesiredCopyCount"
+        return "sagemaker:variant:DesiredInstanceCount"
+
+    @property
     def log_group(self) -> str:
-        """Where its containers log."""
+        """The containers' log group. The component's is widely used but not in the official table."""
+        if self.component is not None:
+            return f"/aws/sagemaker/InferenceComponents/{self.component}"
         return f"/aws/sagemaker/Endpoints/{self.endpoint}"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from loadgen.emulator.alarms import Alarm, HistoryItem
 from loadgen.emulator.api import ApiError, Handler, at, page
 from loadgen.emulator.metrics import Datapoint, Series
-from loadgen.emulator.model import Model
+from loadgen.emulator.model import EndpointModel
 from traces.clock import to_us
 from traces.units import US_PER_S
 
@@ -21,7 +21,7 @@ _MOST_QUERIES = 500
 _BAD_PAGE = "InvalidNextToken"
 
 
-def describe_alarms(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_alarms(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeAlarms' members: the policy's two metric alarms, filtered."""
     if "MetricAlarm" not in request.get("AlarmTypes", ["MetricAlarm"]):
         return {"CompositeAlarms": [], "MetricAlarms": []}
@@ -39,7 +39,7 @@ def describe_alarms(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
     return {"CompositeAlarms": [], "MetricAlarms": [_alarm(model, a) for a in chosen], "NextToken": token}
 
 
-def describe_alarm_history(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_alarm_history(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeAlarmHistory's members, newest first unless asked otherwise."""
     name, kind = request.get("AlarmName"), request.get("HistoryItemType")
     from_us = to_us(request["StartDate"]) if "StartDate" in request else None
@@ -62,7 +62,7 @@ def describe_alarm_history(model: Model, request: Mapping[str, Any]) -> dict[str
     return {"AlarmHistoryItems": [_history_item(name, item) for _, name, item in chosen], "NextToken": token}
 
 
-def get_metric_data(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def get_metric_data(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return GetMetricData's members: one result per query, cut into pages by their datapoints."""
     queries = request["MetricDataQueries"]
     if len(queries) > _MOST_QUERIES:
@@ -100,7 +100,7 @@ def get_metric_data(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def list_metrics(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def list_metrics(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return ListMetrics' members: the metrics that have datapoints."""
     wanted = {(d["Name"], d.get("Value")) for d in request.get("Dimensions", [])}
     namespace, _, dimensions = scaling_metric(model)
@@ -126,7 +126,7 @@ OPERATIONS: dict[str, Handler] = {
 
 
 def _datapoints(
-    model: Model, query: Mapping[str, Any], span_us: tuple[int, int], seen_us: int
+    model: EndpointModel, query: Mapping[str, Any], span_us: tuple[int, int], seen_us: int
 ) -> tuple[list[Datapoint], str]:
     """Return a query's datapoints, oldest first, and the statistic that it asks for."""
     stat = query.get("MetricStat")
@@ -153,15 +153,15 @@ def _datapoints(
     return series.between(from_us, to, period_us, seen_us), statistic
 
 
-def _series(model: Model) -> dict[str, Series]:
+def _series(model: EndpointModel) -> dict[str, Series]:
     return {scaling_metric(model)[1]: model.concurrency, **model.invocations}
 
 
-def _alarms(model: Model) -> tuple[Alarm, Alarm]:
+def _alarms(model: EndpointModel) -> tuple[Alarm, Alarm]:
     return model.autoscaler.high, model.autoscaler.low
 
 
-def scaling_metric(model: Model) -> tuple[str, str, list[dict[str, str]]]:
+def scaling_metric(model: EndpointModel) -> tuple[str, str, list[dict[str, str]]]:
     """Return namespace, name and dimensions of the metric that the policy tracks.
 
     Only SageMaker publishes one of its own; elsewhere the service publishes it.
@@ -176,7 +176,7 @@ def scaling_metric(model: Model) -> tuple[str, str, list[dict[str, str]]]:
     return (*found, [{"Name": name, "Value": value} for name, value in dimensions.items()])
 
 
-def _alarm(model: Model, alarm: Alarm) -> dict[str, Any]:
+def _alarm(model: EndpointModel, alarm: Alarm) -> dict[str, Any]:
     rule, policy_arn = alarm.rule, model.autoscaler.policy_arn
     namespace, name, dimensions = scaling_metric(model)
     return {

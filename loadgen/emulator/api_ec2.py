@@ -9,14 +9,14 @@ from typing import Any
 from loadgen.emulator.api import ApiError, Handler, arn, at, page
 from loadgen.emulator.api_ecs import address, target_group
 from loadgen.emulator.kube_store import stamp
-from loadgen.emulator.model import Model
+from loadgen.emulator.model import EndpointModel
 from loadgen.emulator.units import Unit, Units
 
 _BAD_PAGE = "InvalidNextToken"
 _ZONE = "us-east-1a"
 
 
-def describe_auto_scaling_groups(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_auto_scaling_groups(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeAutoScalingGroups' members."""
     config = model.config
     if config.endpoint_name not in request.get("AutoScalingGroupNames", [config.endpoint_name]):
@@ -42,7 +42,7 @@ def describe_auto_scaling_groups(model: Model, request: Mapping[str, Any]) -> di
     return {"AutoScalingGroups": [group]}
 
 
-def describe_scaling_activities(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_scaling_activities(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeScalingActivities' members, newest first: one per instance, and per failed try."""
     name = request.get("AutoScalingGroupName", model.config.endpoint_name)
     if name != model.config.endpoint_name:
@@ -53,7 +53,7 @@ def describe_scaling_activities(model: Model, request: Mapping[str, Any]) -> dic
     return {"Activities": chosen, "NextToken": following}
 
 
-def describe_policies(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_policies(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribePolicies' members."""
     config, scaler = model.config, model.autoscaler
     if request.get("AutoScalingGroupName", config.endpoint_name) != config.endpoint_name:
@@ -69,7 +69,7 @@ def describe_policies(model: Model, request: Mapping[str, Any]) -> dict[str, Any
     return {"ScalingPolicies": [policy]}
 
 
-def describe_warm_pool(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_warm_pool(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeWarmPool's members: what of the pool no decision has used yet."""
     if request["AutoScalingGroupName"] != model.config.endpoint_name:
         raise ApiError("ValidationError", "AutoScalingGroup name not found")
@@ -79,7 +79,7 @@ def describe_warm_pool(model: Model, request: Mapping[str, Any]) -> dict[str, An
     return {"WarmPoolConfiguration": {"MinSize": size, "PoolState": "Stopped"}, "Instances": []}
 
 
-def describe_instances(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_instances(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return EC2's DescribeInstances' members."""
     wanted = set(request.get("InstanceIds", []))
     for found in request.get("Filters", []):
@@ -112,7 +112,7 @@ OPERATIONS: dict[str, Handler] = {
 INSTANCE_OPERATIONS: dict[str, Handler] = {"DescribeInstances": describe_instances}
 
 
-def _members(model: Model) -> list[Unit]:
+def _members(model: EndpointModel) -> list[Unit]:
     """Return the instances that are in the group now."""
     assert isinstance(model.fleet, Units)
     return [
@@ -124,7 +124,7 @@ def _members(model: Model) -> list[Unit]:
     ]
 
 
-def _instance(model: Model, unit: Unit) -> dict[str, Any]:
+def _instance(model: EndpointModel, unit: Unit) -> dict[str, Any]:
     return {
         "InstanceId": unit.unit_id,
         "InstanceType": model.config.instance_type.removeprefix("ml."),
@@ -135,7 +135,7 @@ def _instance(model: Model, unit: Unit) -> dict[str, Any]:
     }
 
 
-def _lifecycle(model: Model, unit: Unit) -> str:
+def _lifecycle(model: EndpointModel, unit: Unit) -> str:
     """Behind a load balancer an instance is InService once it runs; without, a hook holds it until it is ready."""
     start, now_us = unit.timeline, model.now_us
     machine = start.machine
@@ -151,7 +151,7 @@ def _lifecycle(model: Model, unit: Unit) -> str:
     return "Pending:Wait" if now_us < start.healthy_us else "Pending:Proceed"
 
 
-def _activities(model: Model) -> list[dict[str, Any]]:
+def _activities(model: EndpointModel) -> list[dict[str, Any]]:
     assert isinstance(model.fleet, Units)
     found = []
     for unit in model.fleet.instances:
@@ -169,7 +169,7 @@ def _activities(model: Model) -> list[dict[str, Any]]:
     return found
 
 
-def _activity(model: Model, unit: Unit, key: str, at_us: int, failed: str | None = None) -> dict[str, Any]:
+def _activity(model: EndpointModel, unit: Unit, key: str, at_us: int, failed: str | None = None) -> dict[str, Any]:
     start, decision = unit.timeline, unit.activity
     machine = start.machine
     assert decision is not None
@@ -203,6 +203,6 @@ def _activity(model: Model, unit: Unit, key: str, at_us: int, failed: str | None
     }
 
 
-def _group_arn(model: Model) -> str:
+def _group_arn(model: EndpointModel) -> str:
     name = model.config.endpoint_name
     return arn(model.config, "autoscaling", f"autoScalingGroup:0000:autoScalingGroupName/{name}")

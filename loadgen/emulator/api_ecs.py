@@ -8,7 +8,7 @@ from typing import Any
 from loadgen.emulator.api import ApiError, Handler, arn, at, page
 from loadgen.emulator.api_logs import CONTAINER, group_name
 from loadgen.emulator.config import EmulatorConfig
-from loadgen.emulator.model import Model
+from loadgen.emulator.model import EndpointModel
 from loadgen.emulator.units import Unit, Units
 
 _BAD_PAGE = "InvalidParameterException"
@@ -16,7 +16,7 @@ _STOPPED_KEPT_US = 3_600_000_000
 _EVENTS = 100
 
 
-def describe_services(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_services(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeServices' members: the one service, or a failure for each other name."""
     _check_cluster(model, request)
     config, asked = model.config, request["services"]
@@ -25,13 +25,13 @@ def describe_services(model: Model, request: Mapping[str, Any]) -> dict[str, Any
     return {"services": [_service(model)] if ours & set(asked) else [], "failures": failures}
 
 
-def list_services(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def list_services(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return ListServices' members."""
     _check_cluster(model, request)
     return {"serviceArns": [_service_arn(model.config)]}
 
 
-def list_tasks(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def list_tasks(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return ListTasks' members; stopped ones are kept for an hour."""
     _check_cluster(model, request)
     if request.get("serviceName", model.config.endpoint_name) not in {
@@ -46,7 +46,7 @@ def list_tasks(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
     return {"taskArns": chosen, "nextToken": following}
 
 
-def describe_tasks(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_tasks(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeTasks' members."""
     _check_cluster(model, request)
     known = {unit.unit_id: unit for unit in _tasks(model)}
@@ -56,7 +56,7 @@ def describe_tasks(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
     return {"tasks": found, "failures": failures}
 
 
-def describe_container_instances(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_container_instances(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeContainerInstances' members."""
     _check_cluster(model, request)
     config = model.config
@@ -82,7 +82,7 @@ def describe_container_instances(model: Model, request: Mapping[str, Any]) -> di
     return {"containerInstances": found, "failures": failures}
 
 
-def describe_task_definition(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_task_definition(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeTaskDefinition's members; the environment holds a token, so that readers must redact."""
     config = model.config
     stated = str(request["taskDefinition"])
@@ -113,7 +113,7 @@ def describe_task_definition(model: Model, request: Mapping[str, Any]) -> dict[s
     return {"taskDefinition": definition}
 
 
-def describe_capacity_providers(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - a handler
+def describe_capacity_providers(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - a handler
     """Return DescribeCapacityProviders' members."""
     config = model.config
     if config.cluster.launch_type == "FARGATE":
@@ -131,7 +131,7 @@ def describe_capacity_providers(model: Model, request: Mapping[str, Any]) -> dic
     }
 
 
-def describe_target_health(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_target_health(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeTargetHealth's members: tasks from their start on, instances from their joining on."""
     if request["TargetGroupArn"] != target_group(model.config):
         raise ApiError("TargetGroupNotFound", "One or more target groups not found")
@@ -175,12 +175,12 @@ def address(unit: Unit) -> str:
     return f"10.0.{unit.timeline.index // 250 + 1}.{unit.timeline.index % 250 + 1}"
 
 
-def _units(model: Model) -> list[Unit]:
+def _units(model: EndpointModel) -> list[Unit]:
     assert isinstance(model.fleet, Units)
     return model.fleet.instances
 
 
-def _tasks(model: Model) -> list[Unit]:
+def _tasks(model: EndpointModel) -> list[Unit]:
     """Return the tasks that can be seen: those created by now, and those that stopped within the hour."""
     now_us = model.now_us
     return [
@@ -190,7 +190,7 @@ def _tasks(model: Model) -> list[Unit]:
     ]
 
 
-def _service(model: Model) -> dict[str, Any]:
+def _service(model: EndpointModel) -> dict[str, Any]:
     config = model.config
     alive = [unit for unit in _tasks(model) if unit.ended_us is None]
     running = [unit for unit in alive if unit.timeline.container_started_us <= model.now_us]
@@ -211,7 +211,7 @@ def _service(model: Model) -> dict[str, Any]:
     }
 
 
-def _events(model: Model) -> list[dict[str, Any]]:
+def _events(model: EndpointModel) -> list[dict[str, Any]]:
     """Return the service's events, newest first: starts of tasks, waits for a place, targets."""
     config, now_us = model.config, model.now_us
     name = f"(service {config.endpoint_name})"
@@ -229,7 +229,7 @@ def _events(model: Model) -> list[dict[str, Any]]:
     return [{"id": key, "createdAt": at(at_us), "message": text} for at_us, key, text in shown]
 
 
-def _task(model: Model, unit: Unit) -> dict[str, Any]:
+def _task(model: EndpointModel, unit: Unit) -> dict[str, Any]:
     config, start, now_us = model.config, unit.timeline, model.now_us
 
     def seen(us: int) -> Any:
@@ -304,7 +304,7 @@ def _image(config: EmulatorConfig) -> str:
     return f"763104351884.dkr.ecr.{config.region}.amazonaws.com/vllm:0.14.0-gpu"
 
 
-def _check_cluster(model: Model, request: Mapping[str, Any]) -> None:
+def _check_cluster(model: EndpointModel, request: Mapping[str, Any]) -> None:
     name = str(request.get("cluster", "default")).rpartition("/")[2]
     if name != model.config.endpoint_name:
         raise ApiError("ClusterNotFoundException", "Cluster not found.")

@@ -8,12 +8,12 @@ from typing import Any
 from loadgen.emulator.api import ApiError, Handler, arn, at
 from loadgen.emulator.autoscaler import ACCOUNT
 from loadgen.emulator.config import EmulatorConfig
-from loadgen.emulator.model import Model
+from loadgen.emulator.model import EndpointModel
 
 _DIGEST = "sha256:5f0c8d3d2b1e4a6f9c7b8a1d2e3f40516273849586a7b8c9d0e1f2031425364a"
 
 
-def describe_endpoint(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_endpoint(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeEndpoint's members."""
     config, fleet = model.config, model.fleet
     name = request["EndpointName"]
@@ -49,7 +49,7 @@ def describe_endpoint(model: Model, request: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def describe_endpoint_config(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_endpoint_config(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeEndpointConfig's members."""
     config = model.config
     name = request["EndpointConfigName"]
@@ -76,7 +76,7 @@ def describe_endpoint_config(model: Model, request: Mapping[str, Any]) -> dict[s
     }
 
 
-def describe_model(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_model(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeModel's members; the environment holds a token, as real ones do, so that readers must redact."""
     config = model.config
     name = request["ModelName"]
@@ -104,7 +104,7 @@ def describe_model(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def list_endpoints(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def list_endpoints(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return ListEndpoints' members: the one endpoint, unless a filter leaves it out."""
     summary = _summary(model)
     left_out = (
@@ -126,7 +126,7 @@ OPERATIONS: dict[str, Handler] = {
 }
 
 
-def _summary(model: Model) -> dict[str, Any]:
+def _summary(model: EndpointModel) -> dict[str, Any]:
     config, fleet = model.config, model.fleet
     return {
         "EndpointName": config.endpoint_name,

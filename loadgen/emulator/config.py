@@ -58,8 +58,26 @@ class Serving(_Table, frozen=True, kw_only=True):
     queue_timeout_s: Positive = 60.0
 
 
+class StepAdjustment(_Table, frozen=True, kw_only=True):
+    """One step of a step policy: `add` instances when the metric is at least `above` beyond the target."""
+
+    above: NonNegative = 0.0
+    add: AtLeastOne = 1
+
+
+class ScheduledAction(_Table, frozen=True, kw_only=True):
+    """From `at_s` after the start of the load on, at least `min_instances` are wanted."""
+
+    at_s: NonNegative
+    min_instances: AtLeastOne
+
+
 class Scaling(_Table, frozen=True, kw_only=True):
-    """Target tracking on concurrent requests per instance, and the two alarms that it makes.
+    """The policy on concurrent requests per instance, and its two alarms.
+
+    `policy` is target tracking, which asks for `ceil(current x metric / target)`, or `step`: `steps` then say how many
+    instances are added by how far the metric lies beyond `target`; the low alarm removes one. `scheduled` raises the
+    minimum at set times (after the start of the load when simulated, after its own start when served live).
 
     A datapoint of a period can be seen `publish_lag_s` after the period ended. Alarms are evaluated every
     `evaluation_interval_s` (the low one every period), at an offset drawn from the seed unless `evaluation_offset_s`
@@ -83,6 +101,9 @@ class Scaling(_Table, frozen=True, kw_only=True):
     scale_in_cooldown_s: NonNegative = 300.0
     scale_in_s: Positive = 60.0
     emit_when_idle: bool = True
+    policy: Literal["target-tracking", "step"] = "target-tracking"
+    steps: tuple[StepAdjustment, ...] = (StepAdjustment(),)
+    scheduled: tuple[ScheduledAction, ...] = ()
 
 
 class Startup(_Table, frozen=True, kw_only=True):
@@ -91,7 +112,13 @@ class Startup(_Table, frozen=True, kw_only=True):
     Pull and model download run side by side from the launch on and share one resource of `transfer_mb_per_s`: a byte of
     the image costs `pull_work_per_byte` on it (it is fetched, written and unpacked), a byte of the model costs 1, and
     `download_share` of it goes to the download while both run. A pulled image leaves a cold page cache, which delays
-    the container by `cold_page_cache_s`; weights load `process_start_s` (plus that delay) after the container's start.
+    the container by `cold_page_cache_s`; weights load `process_start_s` (plus that delay) after the container's start,
+    for `weights_s` and `weights_s_per_gb` for each gigabyte of the model.
+
+    `transfer_spread` is how much machines differ in that resource (standard deviation of its logarithm). Of each
+    scale-out, `warm_pool` instances are already there and need `warm_pool_start_s` instead of a provisioning. A start
+    lands with probability `reuse_share` on a machine that the endpoint has already: nothing is provisioned then, and
+    with `data_cache` neither image nor model are fetched.
     """
 
     provisioning_s: Positive = 120.0
@@ -104,11 +131,22 @@ class Startup(_Table, frozen=True, kw_only=True):
     download_share: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.4583
     process_start_s: Positive = 11.0
     weights_s: NonNegative = 30.0
+    weights_s_per_gb: NonNegative = 0.0
     warm_up_s: Positive = 20.0
     cold_page_cache_s: NonNegative = 11.0
     notice_s: NonNegative = 0.5
     image_cache: bool = True
     image_cache_miss_share: Share = 0.0
+    transfer_spread: Share = 0.0
+    warm_pool: Count = 0
+    warm_pool_start_s: NonNegative = 5.0
+    reuse_share: Share = 0.0
+    data_cache: bool = False
+
+    @property
+    def load_s(self) -> float:
+        """How long loading the weights takes."""
+        return self.weights_s + self.weights_s_per_gb * self.model_gb
 
 
 class Cluster(_Table, frozen=True, kw_only=True):
@@ -194,6 +232,10 @@ class EmulatorConfig(_Table, frozen=True, kw_only=True):
             raise ValueError("scaling.max_instances must not be below scaling.min_instances")
         if self.serving.token_full_batch_s < self.serving.token_s:
             raise ValueError("serving.token_full_batch_s must not be below serving.token_s")
+        if self.scaling.policy == "step" and all(step.above > 0 for step in self.scaling.steps):
+            raise ValueError("scaling.steps needs one with above = 0: what to add as soon as the alarm is raised")
+        if any(action.min_instances > self.scaling.max_instances for action in self.scaling.scheduled):
+            raise ValueError("scaling.scheduled must not ask for more than scaling.max_instances")
 
 
 def load_config(path: str | Path) -> EmulatorConfig:

@@ -11,7 +11,7 @@ import msgspec
 from loadgen.emulator.agenda import Agenda, Rank
 from loadgen.emulator.autoscaler import Activity
 from loadgen.emulator.config import EmulatorConfig, Faults, to_us
-from loadgen.emulator.container_log import LogEvent, container_log
+from loadgen.emulator.container_log import LogEvent, container_log, created_us
 from loadgen.emulator.startup import Timeline, plan_start
 from traces.clock import to_datetime
 
@@ -52,12 +52,17 @@ class TruthRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Instance(msgspec.Struct, kw_only=True):
-    """One instance, its start, its log and the scaling activity that asked for it (none for the first ones)."""
+    """One instance, its start, its log and the scaling activity that asked for it (none for the first ones).
+
+    It takes requests from `joined_us` to `left_us`.
+    """
 
     timeline: Timeline
     log: list[LogEvent]
     scaling_id: str | None = None
     state: Literal["starting", "in_service", "terminated"] = "starting"
+    joined_us: int | None = None
+    left_us: int | None = None
 
     @property
     def unit_id(self) -> str:
@@ -108,6 +113,7 @@ class Fleet:
     def announce(self) -> None:
         """Let the units that are in service from the start join."""
         for instance in self.in_service():
+            instance.joined_us = self._agenda.now_us
             self._joined(instance.unit_id)
         self._settled()
 
@@ -120,7 +126,8 @@ class Fleet:
         if more > 0:
             self._note_decision(activity)
             first = len(self.instances)
-            plans = [plan_start(self._config, self._seed, index, now_us) for index in range(first, first + more)]
+            warm = self._config.startup.warm_pool
+            plans = [plan_start(self._config, self._seed, first + k, now_us, from_pool=k < warm) for k in range(more)]
             launched = [self._add(plan, activity.activity_id) for plan in plans]
             done_us = max(plan.ready_us for plan in plans)
             self._agenda.at(done_us, Rank.LIFE_CYCLE, self._scaled_out, activity, launched)
@@ -138,6 +145,7 @@ class Fleet:
 
     def _accepted(self, desired: int) -> None:
         more = desired - self.current
+        self._agenda.shows()
         self.desired = desired
         self.modified_us = self._agenda.now_us
         message = f"Launching {more} instance(s)." if more > 0 else f"Terminating {-more} instance(s)."
@@ -146,6 +154,8 @@ class Fleet:
     def _add(self, plan: Timeline, scaling_id: str | None) -> Instance:
         instance = Instance(timeline=plan, log=container_log(plan, self._config), scaling_id=scaling_id)
         self.instances.append(instance)
+        for at_us in {created_us(self._config, instance.log), *(event.ingested_us for event in instance.log)}:
+            self._agenda.shows(at_us)
         if scaling_id is not None:
             # What is planned is entered when it happens: a run that ends earlier knows nothing of it.
             for anchor in _UNIT_ANCHORS:
@@ -160,12 +170,14 @@ class Fleet:
     def _scaled_out(self, activity: Activity, launched: list[Instance]) -> None:
         for instance in launched:
             instance.state = "in_service"
+            instance.joined_us = self._agenda.now_us
             self._note(activity.activity_id, instance.unit_id, "in_service", self._agenda.now_us)
             self._joined(instance.unit_id)
         self._finish(activity, "ScaleOut")
 
     def _drain(self, leaving: list[Instance]) -> None:
         for instance in leaving:
+            instance.left_us = self._agenda.now_us
             self._leaving(instance.unit_id)
         self._settled()
 
@@ -176,6 +188,7 @@ class Fleet:
 
     def _finish(self, activity: Activity, direction: str) -> None:
         now_us = self._agenda.now_us
+        self._agenda.shows()
         self.current = len(self.in_service())
         self.variant_status = None
         self.modified_us = now_us
@@ -206,6 +219,7 @@ class Fleet:
         if unit_id is not None and self._config.host_id_label:
             labels["@resource.host.id"] = unit_id
         visible_us = at_us + to_us(self._config.operation_metric_lag_s)
+        self._agenda.shows(visible_us)
         self.operation_samples.append(
             OperationSample(
                 name=name, value=value, at_us=at_us, visible_us=visible_us, labels={**labels, **(more_labels or {})}

@@ -9,7 +9,8 @@ import pytest
 from run_builder import EPOCH, Case, S, Unit, after_case, build
 
 from analysis.analyse import analyse_run
-from analysis.compare import compare_runs, comparison_entry
+from analysis.compare import compare_runs
+from analysis.compare_entry import comparison_entry
 from traces.clock import to_datetime
 from traces.errors import BadInputError
 from traces.run import RunDir, ShardWriter

@@ -258,11 +258,11 @@ def test_a_second_transform_remembers_the_first(capsys, tmp_path):
 
 def test_a_replay_says_what_was_done_to_its_trace(capsys, tmp_path):
     from loadgen.intake import cut_trace
-    from loadgen.scenario import build_scenario
+    from loadgen.scenario_file import build_scenario
 
     path = tmp_path / "cut.parquet"
     call(capsys, "transform", "corpus:tiny-step", "--rate-scale", 0.5, "-o", path)
     scenario = build_scenario({"trace": {"path": str(path)}, "target": {"url": "http://127.0.0.1:1"}}, origin="test")
-    used = cut_trace(scenario)[1]
+    used = cut_trace(scenario).used
     assert isinstance(used, TraceUsed)
     assert [step.name for step in used.transforms] == ["read", "rate-scale"]

@@ -15,7 +15,7 @@ from typing import IO, Final
 import msgspec
 import polars as pl
 
-from traces.errors import BadInputError
+from traces.errors import BadInputError, first_line
 
 BOM: Final = b"\xef\xbb\xbf"
 HEAD_BYTES: Final = 1 << 16
@@ -48,11 +48,6 @@ def read_head(path: Path) -> bytes:
         return head[:HEAD_BYTES]
     with _opened(path) as file:
         return _read(file, path, HEAD_BYTES)
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text: polars adds lines that tell a user nothing."""
-    return str(error).partition("\n")[0]
 
 
 class Block(msgspec.Struct, frozen=True):

@@ -9,10 +9,9 @@ from typing import Final
 
 import polars as pl
 
-from traces.errors import BadInputError
+from traces.errors import BadInputError, first_line
 from traces.readers.base import MAX_TOKENS, TRACE_COLUMNS, Batch, Format, Options, classified, reason_of
 from traces.readers.head import PARQUET_MAGIC, Head
-from traces.readers.lines import first_line
 from traces.run import refuse_as_output
 from traces.schema import SCHEMA_VERSION
 

@@ -48,16 +48,23 @@ def test_each_example_matches_its_own_pattern_and_no_other(pattern: Pattern) -> 
         ("[INFO ] PyModel - model model loaded in 41873 ms.", "djl-model-loaded", 41_873_000),
         ("2026-06-30T10:05:02.017733Z  INFO text_generation_router: Connected", "tgi-ready", None),
         # Before 0.8 vLLM wrote the place without an opening bracket.
-        ("INFO 12-20 10:04:07 model_runner.py:1072] Starting to load model /opt/ml/model...", "vllm-load-started", None),
+        (
+            "INFO 12-20 10:04:07 model_runner.py:1072] Starting to load model /opt/ml/model...",
+            "vllm-load-started",
+            None,
+        ),
         ("Initializing a V0 LLM engine (v0.8.5.post1) with config: model='m'", "vllm-engine-v0", None),
         # A worker's line may carry its parent's name too.
         (
-            "(EngineCore_0 pid=393) (VllmWorker TP0 pid=394) INFO 08-17 22:48:21 [l.py:262] Loading weights took 2.63 seconds",
+            (
+                "(EngineCore_0 pid=393) (VllmWorker TP0 pid=394) INFO 08-17 22:48:21 [l.py:262] "
+                "Loading weights took 2.63 seconds"
+            ),
             "vllm-weights-read",
             2_630_000,
         ),
         (
-            "(EngineCore pid=9) INFO 06-02 00:51:40 [model_runner.py:295] Model loading took 7.64 GiB and 32.969258 seconds",
+            "(EngineCore pid=9) INFO 06-02 00:51:40 [m.py:295] Model loading took 7.64 GiB and 32.969258 seconds",
             "vllm-model-loaded",
             32_969_258,
         ),

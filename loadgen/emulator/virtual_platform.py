@@ -1,0 +1,131 @@
+"""The platform's operations in virtual time: the collector's own sources ask the model, with nothing in between.
+
+A call is sent when its poll begins (or when the call before it was answered), sees the platform half a `CALL_US` later
+and is received another half later, as over a network. Chance decides which calls are throttled.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol, TypeVar
+
+from loadgen.collect.aws import Api, kind_of
+from loadgen.collect.base import Answer
+from loadgen.collect.rows import redact
+from loadgen.emulator import api_cloudwatch, api_logs, api_sagemaker, api_scaling, promql
+from loadgen.emulator.api import ApiError, Handler
+from loadgen.emulator.model import EndpointModel
+from traces.units import US_PER_S
+
+CALL_US = 40_000
+
+T = TypeVar("T")
+
+_OPERATIONS: dict[str, Mapping[str, Handler]] = {
+    "sagemaker": api_sagemaker.OPERATIONS,
+    "application-autoscaling": api_scaling.OPERATIONS,
+    "cloudwatch": api_cloudwatch.OPERATIONS,
+    "logs": api_logs.OPERATIONS,
+}
+
+
+class Advancing(Protocol):
+    """Something that lets the model's time pass up to an instant, unless it is there already."""
+
+    def __call__(self, to_us: int) -> None: ...
+
+
+class VirtualPlatform:
+    """Every service of one model; `begin` sets the instant at which the next call is sent."""
+
+    def __init__(self, model: EndpointModel, advance: Advancing, seed: int) -> None:
+        self.model = model
+        self.advance = advance
+        self._random = random.Random(f"{seed}:throttling")
+        self._now_us = model.now_us
+
+    @property
+    def now_us(self) -> int:
+        """The client's present."""
+        return self._now_us
+
+    def begin(self, at_us: int) -> None:
+        """Set the present; what another source's calls took meanwhile does not delay this one's."""
+        self._now_us = at_us
+
+    def api(self, service: str) -> VirtualApi:
+        """Return a service's client."""
+        return VirtualApi(self, service)
+
+    def answer(self, service: str, operation: str, parameters: Mapping[str, Any]) -> Answer:
+        """Return the answer to one call; raises `SourceError`."""
+        camel = "".join(word.capitalize() for word in operation.split("_"))
+
+        def handle() -> dict[str, Any]:
+            return _OPERATIONS[service][camel](self.model, parameters)
+
+        try:
+            return self._call(handle)
+        except ApiError as error:
+            raise kind_of(error.code, error.status)(
+                redact(f"{service} {operation}: An error occurred ({error.code}): {error}")
+            ) from error
+
+    def query(self, path: str, parameters: Mapping[str, str]) -> Answer:
+        """Return the answer of the PromQL interface to one GET; raises `SourceError`."""
+        samples = self.model.fleet.operation_samples
+
+        def handle() -> dict[str, Any]:
+            if path.endswith("/values"):
+                return {"data": promql.names(samples, self.model.now_us)}
+            at_us = round(float(parameters["time"]) * US_PER_S)
+            return {"data": promql.evaluate(promql.parse_query(parameters["query"]), samples, at_us, self.model.now_us)}
+
+        try:
+            return self._call(handle)
+        except ApiError as error:
+            raise kind_of(error.code, error.status)(redact(f"promql {path}: {error}")) from error
+
+    def _call(self, handle: Any) -> Answer:
+        sent_us = self._now_us
+        self.advance(sent_us + CALL_US // 2)
+        # Another source's call may have brought the model further already.
+        received_us = self._now_us = max(self.model.now_us, sent_us + CALL_US // 2) + CALL_US // 2
+        if self._random.random() < self.model.config.faults.throttled_share:
+            raise ApiError("ThrottlingException", "Rate exceeded", 400)
+        return Answer(handle(), sent_us, received_us)
+
+
+class VirtualApi(Api):
+    """One service's client, as the sources use it."""
+
+    def __init__(self, platform: VirtualPlatform, service: str) -> None:
+        self.service = service
+        self._platform = platform
+
+    async def call(self, operation: str, **parameters: Any) -> Answer:
+        """Return the answer to one call; raises `SourceError`."""
+        return self._platform.answer(self.service, operation, parameters)
+
+
+class VirtualProm:
+    """The PromQL client, as its source uses it."""
+
+    def __init__(self, platform: VirtualPlatform) -> None:
+        self._platform = platform
+
+    async def get(self, path: str, **parameters: str) -> Answer:
+        """Return the `data` of an answer under the key `data`; raises `SourceError`."""
+        return self._platform.query(path, parameters)
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise RuntimeError("a source waited for something in virtual time")
