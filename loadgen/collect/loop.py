@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from loadgen.collect.aws import Offsets
+from loadgen.collect.base import Reading
 from loadgen.collect.journal import Journal
 from loadgen.collect.platform import Platform
 from loadgen.collect.rows import redact, sample
 from loadgen.collect.watch import watch
-from traces.clock import ClientClock, EndpointClock
+from traces.clock import CLOCK_SNAPSHOT, ClientClock, EndpointClock, clock_snapshot
 
 # Whoever waits for our end (a replay) loses patience some time after the tail.
 _LAST_READ_S = 12.0
@@ -49,6 +50,7 @@ class Collection:
         self._say = say
         self._stopping = asyncio.Event()
         self._disk_trouble = False
+        self._offset_bounds: dict[str, tuple[int, int]] = {}
         self._watches = [
             watch(
                 source,
@@ -58,6 +60,7 @@ class Collection:
                 endpoint_clock,
                 say=say,
                 random_source=random.Random(f"{seed}:{source.name}"),
+                lead_us=offsets.lead_us,
             )
             for platform in platforms
             for source in platform.sources()
@@ -138,6 +141,10 @@ class Collection:
                 received_us=received_us,
             )
             self._journal.add("samples", row)
+        bounds = self._offsets.bounds()
+        if bounds != self._offset_bounds:
+            self._offset_bounds = bounds
+            self._journal.take(Reading(snapshots={CLOCK_SNAPSHOT: clock_snapshot(bounds)}), "")
         batch = self._journal.cut()
         writing = asyncio.ensure_future(asyncio.to_thread(self._journal.write, batch))
         try:

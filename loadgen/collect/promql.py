@@ -85,7 +85,7 @@ class PromApi:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise SourceUnreachableError(redact(f"promql {path}: {error or type(error).__name__}")) from error
         received_us = self._clock.now_us()
-        self._aws.offsets.read(PROMQL, date, received_us)
+        self._aws.offsets.read(PROMQL, date, sent_us, received_us)
         return Answer({"data": parse(body, status, path)}, sent_us, received_us)
 
     async def _signed(self, url: str) -> dict[str, str]:

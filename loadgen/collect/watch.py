@@ -41,7 +41,9 @@ class _Kept:
         *,
         say: Callable[[str], None],
         random_source: random.Random,
+        lead_us: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._lead_us = lead_us
         self.attempted = asyncio.Event()
         self.given_up = False
         self._name = source.name
@@ -129,7 +131,9 @@ class Watch(_Kept):
         """Poll once; never raises what the source raises."""
         asked_us = self._clock.now_us()
         try:
-            reading = await self.source.poll(self._endpoint_clock.to_endpoint_us(asked_us))
+            # Asked by a clock that is behind, a service would keep back what is newest.
+            now_us = self._endpoint_clock.to_endpoint_us(asked_us) + self._lead_us()
+            reading = await self.source.poll(now_us)
             self._journal.take(reading, self._platform)
             failures = reading.failures
         except Exception as error:

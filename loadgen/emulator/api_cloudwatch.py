@@ -8,8 +8,9 @@ from typing import Any
 
 from loadgen.emulator.alarms import Alarm, HistoryItem
 from loadgen.emulator.api import ApiError, Handler, at, page
+from loadgen.emulator.enhanced import by_unit
 from loadgen.emulator.metrics import Datapoint, Series
-from loadgen.emulator.model import EndpointModel
+from loadgen.emulator.model import REFUSED, EndpointModel
 from traces.clock import to_us
 from traces.units import US_PER_S
 
@@ -103,7 +104,8 @@ def get_metric_data(model: EndpointModel, request: Mapping[str, Any]) -> dict[st
 def list_metrics(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return ListMetrics' members: the metrics that have datapoints."""
     wanted = {(d["Name"], d.get("Value")) for d in request.get("Dimensions", [])}
-    namespace, _, dimensions = scaling_metric(model)
+    words = model.words
+    namespace, dimensions = words.metric_namespace, words.dimensions()
     has_dimensions = all(any(n == d["Name"] and v in {None, d["Value"]} for d in dimensions) for n, v in wanted)
     found = [
         {"Namespace": namespace, "MetricName": name, "Dimensions": dimensions}
@@ -142,9 +144,10 @@ def _datapoints(
     metric = stat["Metric"]
     series = _series(model).get(metric.get("MetricName", ""))
     named = {(d["Name"], d["Value"]) for d in metric.get("Dimensions", [])}
-    namespace, _, dimensions = scaling_metric(model)
-    ours = {(d["Name"], d["Value"]) for d in dimensions}
-    if series is None or metric.get("Namespace") != namespace or named != ours:
+    ours = set(model.words.metric_dimensions.items())
+    if series is None or metric.get("Namespace") != model.words.metric_namespace or named != ours:
+        series = by_unit(model, metric.get("Namespace", ""), metric.get("MetricName", ""), named)
+    if series is None:
         return [], statistic
     period_us = max(period_s * US_PER_S, series.period_us)
     from_us, to = span_us
@@ -154,31 +157,19 @@ def _datapoints(
 
 
 def _series(model: EndpointModel) -> dict[str, Series]:
-    return {scaling_metric(model)[1]: model.concurrency, **model.invocations}
+    found = {model.words.metric: model.concurrency, **model.invocations}
+    if model.config.component is not None:
+        found["InvocationsPerCopy"] = found.pop("InvocationsPerInstance")
+    return found
 
 
-def _alarms(model: EndpointModel) -> tuple[Alarm, Alarm]:
-    return model.autoscaler.high, model.autoscaler.low
-
-
-def scaling_metric(model: EndpointModel) -> tuple[str, str, list[dict[str, str]]]:
-    """Return namespace, name and dimensions of the metric that the policy tracks.
-
-    Only SageMaker publishes one of its own; elsewhere the service publishes it.
-    """
-    config = model.config
-    if config.platform == "sagemaker":
-        dimensions = {"EndpointName": config.endpoint_name, "VariantName": config.variant}
-        found = ("AWS/SageMaker", "ConcurrentRequestsPerModel")
-    else:
-        dimensions = {"Service": config.endpoint_name}
-        found = ("Serving", "ConcurrentRequests")
-    return (*found, [{"Name": name, "Value": value} for name, value in dimensions.items()])
+def _alarms(model: EndpointModel) -> list[Alarm]:
+    scaler = model.autoscaler
+    return [alarm for alarm in (scaler.high, scaler.low, scaler.zero) if alarm is not None]
 
 
 def _alarm(model: EndpointModel, alarm: Alarm) -> dict[str, Any]:
     rule, policy_arn = alarm.rule, model.autoscaler.policy_arn
-    namespace, name, dimensions = scaling_metric(model)
     return {
         "AlarmName": rule.name,
         "AlarmArn": rule.arn,
@@ -193,10 +184,10 @@ def _alarm(model: EndpointModel, alarm: Alarm) -> dict[str, Any]:
         "StateReasonData": None if alarm.reason_data is None else json.dumps(alarm.reason_data),
         "StateUpdatedTimestamp": at(alarm.updated_us),
         "StateTransitionedTimestamp": at(alarm.updated_us),
-        "MetricName": name,
-        "Namespace": namespace,
+        "MetricName": REFUSED if alarm is model.autoscaler.zero else model.words.metric,
+        "Namespace": model.words.metric_namespace,
         "Statistic": rule.statistic,
-        "Dimensions": dimensions,
+        "Dimensions": model.words.dimensions(),
         "Period": rule.period_us // US_PER_S,
         "EvaluationPeriods": rule.datapoints,
         "DatapointsToAlarm": rule.datapoints,

@@ -10,7 +10,7 @@ from loadgen.emulator.api import ApiError, Handler, arn, at, page
 from loadgen.emulator.api_ecs import address, target_group
 from loadgen.emulator.kube_store import stamp
 from loadgen.emulator.model import EndpointModel
-from loadgen.emulator.units import Unit, Units
+from loadgen.emulator.units import Unit
 
 _BAD_PAGE = "InvalidNextToken"
 _ZONE = "us-east-1a"
@@ -114,10 +114,10 @@ INSTANCE_OPERATIONS: dict[str, Handler] = {"DescribeInstances": describe_instanc
 
 def _members(model: EndpointModel) -> list[Unit]:
     """Return the instances that are in the group now."""
-    assert isinstance(model.fleet, Units)
+    assert model.units is not None
     return [
         unit
-        for unit in model.fleet.instances
+        for unit in model.units.instances
         if unit.state != "terminated"
         and unit.timeline.machine is not None
         and unit.timeline.machine.requested_us <= model.now_us
@@ -152,9 +152,9 @@ def _lifecycle(model: EndpointModel, unit: Unit) -> str:
 
 
 def _activities(model: EndpointModel) -> list[dict[str, Any]]:
-    assert isinstance(model.fleet, Units)
+    assert model.units is not None
     found = []
-    for unit in model.fleet.instances:
+    for unit in model.units.instances:
         start, now_us = unit.timeline, model.now_us
         machine = start.machine
         if machine is None or unit.activity is None:

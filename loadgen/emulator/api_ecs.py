@@ -9,7 +9,7 @@ from loadgen.emulator.api import ApiError, Handler, arn, at, page
 from loadgen.emulator.api_logs import CONTAINER, group_name
 from loadgen.emulator.config import EmulatorConfig
 from loadgen.emulator.model import EndpointModel
-from loadgen.emulator.units import Unit, Units
+from loadgen.emulator.units import Unit
 
 _BAD_PAGE = "InvalidParameterException"
 _STOPPED_KEPT_US = 3_600_000_000
@@ -176,8 +176,8 @@ def address(unit: Unit) -> str:
 
 
 def _units(model: EndpointModel) -> list[Unit]:
-    assert isinstance(model.fleet, Units)
-    return model.fleet.instances
+    assert model.units is not None
+    return model.units.instances
 
 
 def _tasks(model: EndpointModel) -> list[Unit]:

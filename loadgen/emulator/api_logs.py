@@ -11,7 +11,6 @@ from loadgen.emulator.config import EmulatorConfig
 from loadgen.emulator.container_log import LogEvent, created_us
 from loadgen.emulator.fleet import Instance
 from loadgen.emulator.model import EndpointModel
-from loadgen.emulator.units import Unit
 
 _MOST_EVENTS = 10_000
 _BAD_PAGE = "InvalidParameterException"
@@ -130,6 +129,8 @@ def group_name(config: EmulatorConfig) -> str:
     """Return the endpoint's log group."""
     if config.platform == "ecs":
         return f"/ecs/{config.endpoint_name}"
+    if config.component is not None:
+        return f"/aws/sagemaker/InferenceComponents/{config.component.name}"
     return f"/aws/sagemaker/Endpoints/{config.endpoint_name}"
 
 
@@ -139,16 +140,16 @@ def _check_group(model: EndpointModel, request: Mapping[str, Any]) -> None:
         raise ApiError("ResourceNotFoundException", "The specified log group does not exist.")
 
 
-def _streams(model: EndpointModel) -> dict[str, Instance | Unit]:
+def _streams(model: EndpointModel) -> dict[str, Instance]:
     owner = f"ecs/{CONTAINER}" if model.config.platform == "ecs" else model.config.variant
     return {f"{owner}/{instance.unit_id}": instance for instance in model.fleet.instances}
 
 
-def _events(model: EndpointModel, instance: Instance | Unit) -> list[LogEvent]:
+def _events(model: EndpointModel, instance: Instance) -> list[LogEvent]:
     return [event for event in instance.log if event.ingested_us <= model.now_us]
 
 
-def _stream(model: EndpointModel, name: str, instance: Instance | Unit) -> dict[str, Any]:
+def _stream(model: EndpointModel, name: str, instance: Instance) -> dict[str, Any]:
     stream: dict[str, Any] = {
         "logStreamName": name,
         "creationTime": created_us(model.config, instance.log) // 1000,

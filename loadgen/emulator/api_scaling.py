@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadgen.emulator.api import Handler, arn, at, page
-from loadgen.emulator.api_cloudwatch import scaling_metric
 from loadgen.emulator.autoscaler import ACCOUNT, Activity
 from loadgen.emulator.config import Scaling
 from loadgen.emulator.model import EndpointModel
@@ -21,7 +20,7 @@ def describe_scalable_targets(model: EndpointModel, request: Mapping[str, Any]) 
     wanted = request.get("ResourceIds") or [scaler.resource_id]
     if not _is_ours(model, request) or scaler.resource_id not in wanted:
         return {"ScalableTargets": []}
-    namespace = scaler.words.namespace
+    namespace = model.words.namespace
     kind = {"sagemaker": "SageMakerEndpoint", "ecs": "ECSService"}[namespace]
     role = f"aws-service-role/{namespace}.application-autoscaling.amazonaws.com"
     target = {
@@ -43,8 +42,8 @@ def describe_scalable_targets(model: EndpointModel, request: Mapping[str, Any]) 
 def describe_scaling_policies(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeScalingPolicies' members."""
     scaler = model.autoscaler
-    names = request.get("PolicyNames") or [scaler.policy_name]
-    if not _is_ours(model, request) or not _is_resource(model, request) or scaler.policy_name not in names:
+    names = request.get("PolicyNames")
+    if not _is_ours(model, request) or not _is_resource(model, request):
         return {"ScalingPolicies": []}
     scaling = model.config.scaling
     tracking = {
@@ -67,7 +66,32 @@ def describe_scaling_policies(model: EndpointModel, request: Mapping[str, Any]) 
         "Alarms": [{"AlarmName": a.rule.name, "AlarmARN": a.rule.arn} for a in (scaler.high, scaler.low)],
         "CreationTime": at(scaler.created_us),
     }
-    return {"ScalingPolicies": [policy]}
+    found = [policy, *_from_zero(model)]
+    return {"ScalingPolicies": [one for one in found if not names or one["PolicyName"] in names]}
+
+
+def _from_zero(model: EndpointModel) -> list[dict[str, Any]]:
+    """Return the step policy that asks for the first copy, where there may be none."""
+    scaler = model.autoscaler
+    if scaler.zero is None:
+        return []
+    step = {
+        "AdjustmentType": "ChangeInCapacity",
+        "StepAdjustments": [{"MetricIntervalLowerBound": 0.0, "ScalingAdjustment": 1}],
+        "Cooldown": 60,
+        "MetricAggregationType": "Maximum",
+    }
+    return [
+        {
+            "PolicyARN": scaler.policy_arn.replace(scaler.policy_name, scaler.zero_policy_name),
+            "PolicyName": scaler.zero_policy_name,
+            **_identity(model),
+            "PolicyType": "StepScaling",
+            "StepScalingPolicyConfiguration": step,
+            "Alarms": [{"AlarmName": scaler.zero.rule.name, "AlarmARN": scaler.zero.rule.arn}],
+            "CreationTime": at(scaler.created_us),
+        }
+    ]
 
 
 def describe_scaling_activities(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,7 +115,7 @@ OPERATIONS: dict[str, Handler] = {
 
 
 def _is_ours(model: EndpointModel, request: Mapping[str, Any]) -> bool:
-    words = model.autoscaler.words
+    words = model.words
     namespace: str = request["ServiceNamespace"]
     dimension: str = request.get("ScalableDimension", words.dimension)
     return namespace == words.namespace and dimension == words.dimension
@@ -105,9 +129,9 @@ def _is_resource(model: EndpointModel, request: Mapping[str, Any]) -> bool:
 
 def _identity(model: EndpointModel) -> dict[str, Any]:
     return {
-        "ServiceNamespace": model.autoscaler.words.namespace,
+        "ServiceNamespace": model.words.namespace,
         "ResourceId": model.autoscaler.resource_id,
-        "ScalableDimension": model.autoscaler.words.dimension,
+        "ScalableDimension": model.words.dimension,
     }
 
 
@@ -131,12 +155,14 @@ def _metric_specification(model: EndpointModel) -> dict[str, Any]:
     config = model.config
     if config.platform == "sagemaker" and config.scaling.metric_period_s == 10:
         name = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
+        if config.component is not None:
+            name = "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
         return {"PredefinedMetricSpecification": {"PredefinedMetricType": name}}
-    namespace, name, dimensions = scaling_metric(model)
+    words = model.words
     specification = {
-        "MetricName": name,
-        "Namespace": namespace,
-        "Dimensions": dimensions,
+        "MetricName": words.metric,
+        "Namespace": words.metric_namespace,
+        "Dimensions": words.dimensions(),
         "Statistic": config.scaling.statistic,
     }
     return {"CustomizedMetricSpecification": specification}

@@ -105,6 +105,8 @@ class Inference:
         exchange = self._driver.submit(wanted.input_tokens, wanted.output_tokens)
         try:
             unit_id = await exchange.admitted
+            if exchange.refused:
+                return _runtime_error(400, "ValidationError", _NO_CAPACITY)
             if unit_id is None:
                 message = "Your invocation timed out while waiting for a response from container primary."
                 return _runtime_error(424, "ModelError", message, original_status=0)
@@ -175,6 +177,9 @@ class Inference:
         if not breaks:
             transport.write(_chunk(encode(answer.closing())))
         await response.write_eof()
+
+
+_NO_CAPACITY = "Inference Component has no capacity to process this request. ApplicationAutoScaling may be in progress."
 
 
 def _chunk(data: bytes) -> bytes:

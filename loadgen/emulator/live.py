@@ -41,6 +41,8 @@ def build_app(driver: Driver, seed: int, credentials: tuple[str, str] | None) ->
 
     async def clock(_request: web.Request) -> web.Response:
         endpoint_us, client_us = driver.both_clocks_us()
+        # A client whose own clock is wrong does not know by how much.
+        endpoint_us -= round(driver.model.config.faults.clock_skew_s * 1e6)
         reading = {"emulated": True, "endpoint_us": endpoint_us, "client_us": client_us}
         return web.json_response({**reading, "time_scale": driver.clock.time_scale})
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import random
 import time
 import uuid
 from collections.abc import Mapping
@@ -13,9 +13,19 @@ from urllib.parse import parse_qs
 import msgspec
 from aiohttp import web
 
-from loadgen.emulator import api_cloudwatch, api_ec2, api_ecs, api_logs, api_sagemaker, api_scaling, promql
+from loadgen.emulator import (
+    api_cloudwatch,
+    api_ec2,
+    api_ecs,
+    api_events,
+    api_logs,
+    api_sagemaker,
+    api_scaling,
+    promql,
+)
 from loadgen.emulator.api import ApiError, Handler
 from loadgen.emulator.driver import Driver
+from loadgen.emulator.faults import Injector
 from loadgen.emulator.signature import Received, SignatureError, verify
 from loadgen.emulator.wire import (
     QUERY_VERSIONS,
@@ -39,9 +49,12 @@ _OPERATIONS: dict[str, dict[str, Handler]] = {
     "elbv2": api_ecs.BALANCER_OPERATIONS,
     "autoscaling": api_ec2.OPERATIONS,
     "ec2": api_ec2.INSTANCE_OPERATIONS,
+    "sqs": api_events.SQS_OPERATIONS,
+    "cloudtrail": api_events.CLOUDTRAIL_OPERATIONS,
+    "ecr": api_events.ECR_OPERATIONS,
 }
 _SERVED: dict[str, frozenset[str]] = {
-    "sagemaker": frozenset({"sagemaker", "application-autoscaling", "cloudwatch", "logs"}),
+    "sagemaker": frozenset({"sagemaker", "application-autoscaling", "cloudwatch", "logs", "sqs", "cloudtrail", "ecr"}),
     "ecs": frozenset({"ecs", "elbv2", "application-autoscaling", "cloudwatch", "logs"}),
     "ec2": frozenset({"autoscaling", "ec2", "elbv2", "cloudwatch"}),
     "kubernetes": frozenset(),
@@ -97,13 +110,13 @@ class Platform:
         self._driver = driver
         self._gatekeeper = gatekeeper
         self._served = _SERVED[driver.model.config.platform]
-        self._random = random.Random(f"{seed}:throttling")
+        self._injector = Injector(driver.model.config.faults, seed, driver.model.now_us)
 
     async def call(self, request: web.Request) -> web.Response:
         """Answer a call at `/`: JSON when a target header names the operation, query otherwise."""
         target = request.headers.get("X-Amz-Target")
         if target is not None:
-            prefix, _, operation = target.partition(".")
+            prefix, _, operation = target.rpartition(".")
             service = next((s for s in self._served if service_model(s).metadata.get("targetPrefix") == prefix), None)
             if service is None:
                 return _json_error(400, "UnknownOperationException", f"Unknown service in target {target}.")
@@ -153,7 +166,7 @@ class Platform:
         try:
             service = service_model(call.service)
             await self._gatekeeper.check(request, service.signing_name)
-            self._throttle()
+            await self._suffer(call.service)
             handler = _OPERATIONS[call.service].get(call.operation)
             if handler is None:
                 raise ApiError("UnknownOperationException", f"The emulator does not know {call.operation}.")
@@ -169,18 +182,23 @@ class Platform:
         body = render_response(call.protocol, operation, answer, request_id)
         return web.Response(body=body, headers=_headers(call, request_id))
 
-    def _throttle(self) -> None:
-        if self._random.random() < self._driver.model.config.faults.throttled_share:
-            raise ApiError("ThrottlingException", "Rate exceeded")
+    async def _suffer(self, service: str) -> None:
+        """Wait or fail as the faults will have it."""
+        wait_us, error = self._injector.trouble(service, self._driver.now_us())
+        if wait_us:
+            await asyncio.sleep(wait_us / US_PER_S / self._driver.clock.time_scale)
+        if error is not None:
+            raise error
 
     async def _refuse_promql(self, request: web.Request) -> web.Response | None:
         try:
             await self._gatekeeper.check(request, "monitoring")
-            self._throttle()
+            await self._suffer("monitoring")
         except SignatureError as error:
             return _promql_error(403, "access_denied", str(error))
         except ApiError as error:
-            return _promql_error(429, "throttled", str(error))
+            status = 429 if error.code == "ThrottlingException" else error.status
+            return _promql_error(status, error.code, str(error))
         return None
 
 

@@ -81,7 +81,8 @@ def simulate(plan: Simulation, path: Path, seed: int) -> RunDir:
     write_trace(plan.cut.frame, run.path)
     model = VirtualModel(plan.endpoint, seed, start_us, plan.load)
     platform = VirtualPlatform(model, lambda to_us: model.advance(max(to_us, model.now_us)), seed)
-    watched = Watched(plan.endpoint.endpoint_name, section.variant, manifest.created_us - LOOKBACK_US)
+    since_us = manifest.created_us - LOOKBACK_US
+    watched = Watched(plan.endpoint.endpoint_name, section.variant, since_us, section.inference_component)
     platform.begin(manifest.created_us)
     collector = VirtualCollector(run, platform, section, watched, seed)
     collector.collect(start_us + plan.load.last_us + section.tail_us)
