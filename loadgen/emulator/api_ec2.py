@@ -36,9 +36,9 @@ def describe_auto_scaling_groups(model: EndpointModel, request: Mapping[str, Any
         "CreatedTime": at(model.fleet.created_us),
         "DefaultInstanceWarmup": round(config.cluster.instance_warmup_s),
     }
-    if config.cluster.warm_pool:
-        group["WarmPoolConfiguration"] = {"MinSize": config.cluster.warm_pool, "PoolState": "Stopped"}
-        group["WarmPoolSize"] = config.cluster.warm_pool
+    if config.startup.warm_pool:
+        group["WarmPoolConfiguration"] = {"MinSize": config.startup.warm_pool, "PoolState": "Stopped"}
+        group["WarmPoolSize"] = config.startup.warm_pool
     return {"AutoScalingGroups": [group]}
 
 
@@ -73,7 +73,7 @@ def describe_warm_pool(model: EndpointModel, request: Mapping[str, Any]) -> dict
     """Return DescribeWarmPool's members: what of the pool no decision has used yet."""
     if request["AutoScalingGroupName"] != model.config.endpoint_name:
         raise ApiError("ValidationError", "AutoScalingGroup name not found")
-    size = model.config.cluster.warm_pool
+    size = model.config.startup.warm_pool
     if not size:
         return {"Instances": []}
     return {"WarmPoolConfiguration": {"MinSize": size, "PoolState": "Stopped"}, "Instances": []}

@@ -158,9 +158,9 @@ class Cluster(_Table, frozen=True, kw_only=True):
     pull, which waits `pull_queue_s` for each unit placed before it at the same time, and `create_s` for the container.
     The model is fetched inside the `container`, by an `init-container`, or not at all (`image`).
 
-    A health check notices readiness within `health_interval_s`; traffic is sent `register_s` later. On `ec2`,
-    `warm_pool` instances are kept that need `resume_s`, and an activity ends `instance_warmup_s` after the instance is
-    in service. `load_balancer` puts a target group (a Service) before the units.
+    A health check notices readiness within `health_interval_s`; traffic is sent `register_s` later. On `ec2`
+    `startup.warm_pool` holds, and an activity ends `instance_warmup_s` after the instance is in service.
+    `load_balancer` puts a target group (a Service) before the units.
     """
 
     launch_type: Literal["EC2", "FARGATE"] = "EC2"
@@ -175,8 +175,6 @@ class Cluster(_Table, frozen=True, kw_only=True):
     download: Literal["container", "init-container", "image"] = "container"
     health_interval_s: NonNegative = 10.0
     register_s: NonNegative = 1.0
-    warm_pool: Count = 0
-    resume_s: Positive = 25.0
     instance_warmup_s: NonNegative = 0.0
     load_balancer: bool = True
     hpa_sync_s: Positive = 15.0

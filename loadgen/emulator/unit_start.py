@@ -74,7 +74,7 @@ def plan_unit(config: EmulatorConfig, seed: int, index: int, requested_us: int, 
     if cluster.download == "container":
         download = (load_us, load_us + model_us)
         load_us += model_us
-    loaded_us = load_us + to_us(startup.weights_s)
+    loaded_us = load_us + to_us(startup.load_s)
     ready_us = loaded_us + to_us(startup.warm_up_s)
     healthy_us = ready_us + to_us(cluster.health_interval_s * chance.random())
     register_s = cluster.register_s if cluster.load_balancer else 0.0
@@ -137,11 +137,11 @@ def _machine(
             joined_us=joined_us,
             usable_us=joined_us,
         )
-    warm = config.platform == "ec2" and place < cluster.warm_pool
+    warm = config.platform == "ec2" and place < startup.warm_pool
     errors = 0 if warm else faults.capacity_errors
     errors_us = tuple(created_us + to_us(k * faults.capacity_retry_s) for k in range(1, errors + 1))
     requested_us = (errors_us[-1] if errors_us else created_us) + to_us(lag_s)
-    whole_s = cluster.resume_s if warm else max(1.0, startup.provisioning_s + jitter_s)
+    whole_s = max(0.1, startup.warm_pool_start_s) if warm else max(1.0, startup.provisioning_s + jitter_s)
     joined_us = requested_us + to_us(whole_s)
     return errors_us, Machine(
         machine_id=machine_id,

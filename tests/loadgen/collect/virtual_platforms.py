@@ -197,7 +197,6 @@ def drawn(platform: str, seed: int) -> tuple[EmulatorConfig, CollectSection, int
         "download": chance.choice(["container", "init-container", "image"]),
         "health_interval_s": chance.uniform(0.0, 15.0),
         "register_s": chance.uniform(0.0, 6.0),
-        "warm_pool": chance.choice([0, 0, 1]),
         "instance_warmup_s": chance.choice([0.0, 40.0]),
         "load_balancer": balanced,
     }
@@ -208,6 +207,8 @@ def drawn(platform: str, seed: int) -> tuple[EmulatorConfig, CollectSection, int
         "process_start_s": chance.uniform(1.0, 10.0),
         "weights_s": chance.uniform(0.5, 20.0),
         "image_cache": chance.random() < 0.3,
+        "warm_pool": chance.choice([0, 0, 1]),
+        "warm_pool_start_s": chance.uniform(2.0, 25.0),
     }
     faults = {
         "failed_pulls": chance.choice([0, 0, 0, 1, 2]),
