@@ -26,7 +26,9 @@ class Group:
         self.since_us = since_us
         self.target_groups: list[str] | None = None
         self.starting: set[str] = set()
-        """Instances that came since the collection began and were not seen running yet."""
+        """Instances that are to be looked at: the first ones once, others until they were seen running."""
+        self.new: set[str] = set()
+        """Instances that came, or were on their way, when the collection looked."""
         self.addresses: dict[str, str] = {}
 
     @property
@@ -112,9 +114,10 @@ class GroupState:
 
     def _instance_rows(self, instance: Mapping[str, Any], answer: Answer, absent_us: int | None) -> list[Row]:
         unit, state = str(instance.get("InstanceId")), str(instance.get("LifecycleState"))
-        new = unit not in self._polled and absent_us is not None
-        if (new and not state.startswith("Warmed")) or (state.startswith("Pending") and unit not in self._polled):
+        if unit not in self._polled and not state.startswith("Warmed"):
             self._group.starting.add(unit)
+            if absent_us is not None or state.startswith("Pending"):
+                self._group.new.add(unit)
         change = self._polled.first_time(unit, state, answer, absent_us)
         if change is None:
             return []
@@ -192,7 +195,8 @@ class Instances:
         launched = instance.get("LaunchTime")
         launch_us = to_us(launched) if isinstance(launched, datetime) else None
         rows: list[Row] = []
-        first = unit not in self._polled
+        # One that runs at the first look is new only if the collection saw it come.
+        first = unit not in self._polled and unit in self._group.new
         change = self._polled.changed(unit, state, answer)
         if state not in {"pending", "stopped"}:
             self._group.starting.discard(unit)

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, Self
 import aiohttp
 import msgspec
 
+from loadgen.collect.aws import Offsets
 from loadgen.collect.base import (
     Answer,
     DeniedError,
@@ -76,7 +77,7 @@ class Cluster:
     """A cluster's API server, open between `async with`."""
 
     def __init__(
-        self, clock: ClientClock, offsets: Any, *, url: str | None, kubeconfig: str | None, context: str | None
+        self, clock: ClientClock, offsets: Offsets, *, url: str | None, kubeconfig: str | None, context: str | None
     ) -> None:
         self._clock = clock
         self._offsets = offsets
@@ -169,7 +170,7 @@ class Cluster:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise SourceUnreachableError(redact(f"{called(path)}: {type(error).__name__} {error}")) from error
         async with response:
-            self._offsets.read(SERVICE, response.headers.get("Date"), self._clock.now_us())
+            self._offsets.read(SERVICE, response.headers.get("Date"), sent_us, self._clock.now_us())
             if response.status != 200:
                 raise refused(response.status, await _message(response), path)
             yield response, sent_us

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import random
 import re
 from collections.abc import Callable, Mapping
@@ -12,7 +13,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from loadgen.emulator.api import ApiError
 from loadgen.emulator.driver import Driver
+from loadgen.emulator.faults import Injector
 from loadgen.emulator.kube_objects import KubeObjects
 from loadgen.emulator.kube_store import Change
 from traces.clock import to_datetime
@@ -66,12 +69,15 @@ class KubeApi:
         self._store = objects.store
         self._faults = driver.model.config.faults
         self._random = random.Random(f"{seed}:kubernetes")
+        self._injector = Injector(self._faults, seed, driver.model.now_us)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a GET below `/api` or `/apis`."""
+        trouble = self._injector.trouble("kubernetes", self._driver.now_us())
         try:
-            if self._random.random() < self._faults.throttled_share:
-                raise KubeError(429, "TooManyRequests", "the server has received too many requests")
+            await asyncio.sleep(trouble.wait_us / self._driver.clock.time_scale / US_PER_S)
+            if trouble.error is not None:
+                raise _kube_error(trouble.error)
             found = _PATH.fullmatch(request.path)
             kind = None if found is None else _KINDS.get((found["group"], found["plural"]))
             if found is None or kind is None:
@@ -83,7 +89,10 @@ class KubeApi:
             if found["name"]:
                 return web.json_response(self._one(kind[0], found["name"]))
             if request.query.get("watch") in {"1", "true"}:
-                return await self._watch(request, kind[0], wanted)
+                response = web.StreamResponse(headers={"Content-Type": "application/json"})
+                with contextlib.suppress(ConnectionError):  # the client went away
+                    await self._watch(request, response, kind[0], wanted)
+                return response
             return web.json_response(self._list(found["group"], kind, wanted, request.query))
         except KubeError as error:
             return web.json_response(error.body(), status=error.status)
@@ -114,7 +123,7 @@ class KubeApi:
         text = "".join(f"{at} {message}\n" for at, message in lines if at >= since)
         return web.Response(text=text)
 
-    async def _watch(self, request: web.Request, kind: str, wanted: Wanted) -> web.StreamResponse:
+    async def _watch(self, request: web.Request, response: web.StreamResponse, kind: str, wanted: Wanted) -> None:
         """Send changes as they come, until the time asked for is over, or a fault ends it earlier."""
         stated = request.query.get("resourceVersion") or "0"
         position = 0
@@ -124,7 +133,6 @@ class KubeApi:
             if not stated.isdecimal():
                 raise KubeError(400, "BadRequest", f"invalid resource version {stated!r}")
             position = self._store.position_after(int(stated))
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         await response.prepare(request)
         loop = asyncio.get_running_loop()
@@ -132,18 +140,16 @@ class KubeApi:
         until = began + min(float(request.query.get("timeoutSeconds") or _LONGEST_WATCH_S), _LONGEST_WATCH_S)
         lasts_s = self._faults.watch_lasts_s / self._driver.clock.time_scale
         bookmark_at = began + _BOOKMARK_S
-        while loop.time() < until:
+        while loop.time() < until and request.transport is not None and not request.transport.is_closing():
             if lasts_s and loop.time() > began + lasts_s:
-                if request.transport is not None:
-                    request.transport.abort()
-                return response
+                request.transport.abort()
+                return
             position = await self._send_new(response, position, kind, wanted)
             if request.query.get("allowWatchBookmarks") == "true" and loop.time() > bookmark_at:
                 bookmark_at = loop.time() + _BOOKMARK_S
                 await response.write(_line("BOOKMARK", _bookmark(self._sent_version(position))))
             await asyncio.sleep(_LOOK_S)
         await response.write_eof()
-        return response
 
     def _sent_version(self, position: int) -> int:
         history = self._store.history
@@ -188,6 +194,15 @@ def selected(query: Mapping[str, str]) -> Wanted:
             raise KubeError(400, "BadRequest", f"invalid field selector {part!r}")
         tests.append(lambda item, path=path, value=value: str(_at(item, path)) == value)  # type: ignore[misc]
     return lambda item: all(test(item) for test in tests)
+
+
+def _kube_error(error: ApiError) -> KubeError:
+    """Return an AWS-like error in the cluster's words."""
+    status, reason = {
+        "ThrottlingException": (429, "TooManyRequests"),
+        "ExpiredTokenException": (401, "Unauthorized"),
+    }.get(error.code, (error.status, "InternalError"))
+    return KubeError(status, reason, str(error))
 
 
 def _labels(item: Mapping[str, Any]) -> Mapping[str, str]:
