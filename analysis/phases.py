@@ -103,10 +103,13 @@ def _until_container(timeline: Timeline, last: tuple[str, ...]) -> tuple[list[_P
     has = timeline.anchors.__contains__
     split_pull = has("pull_started") and has("pull_finished") and has("container_started")
     split_download = has("download_started") and has("download_finished") and has("container_started")
+    split_download = split_download and not _inside_start(timeline)
     if split_pull:
         opens = "launched" if has("launched") else "pull_started"
         pieces = [_Piece(name="provisioning", opens="decision", closes=opens, after=last)]
-        pieces.append(_Piece(name="pull", opens="pull_started", closes="pull_finished", after=("provisioning",)))
+        first = split_download and _must(timeline, "download_finished") <= _must(timeline, "pull_started")
+        after = ("download",) if first else ("provisioning",)
+        pieces.append(_Piece(name="pull", opens="pull_started", closes="pull_finished", after=after))
         if split_download:
             after = ("provisioning",)
             if _must(timeline, "download_started") >= _must(timeline, "pull_finished"):
@@ -145,6 +148,7 @@ def _row(timeline: Timeline, piece: _Piece, amounts: dict[str, int], uncertain: 
         # The download ran inside this window; for up to its whole length it alone may have been waited for.
         hidden = _download(timeline)
         inside = min(hidden.hi_us if hidden is not None else length.hi_us, length.hi_us)
+        inside = 0 if _inside_start(timeline) else inside
         if "download" not in piece.name.split("+"):
             critical_lo = lo = max(length.lo_us - inside, 0)
     return PhaseRow(
@@ -168,6 +172,8 @@ def _hidden_download(timeline: Timeline, pieces: Sequence[_Piece]) -> list[Phase
     names = {piece.name for piece in pieces}
     window = next(p for p in pieces if "pull" in p.name.split("+"))
     found = _download(timeline)
+    if _inside_start(timeline):
+        return []
     if "download" in names or "download" in window.name.split("+") or (found is None and not window.joint):
         return []
     widest = timeline.length(window.opens, window.closes)
@@ -235,23 +241,36 @@ def _detection_parts(timeline: Timeline) -> list[PhaseRow]:
 
 
 def _start_parts(timeline: Timeline, pieces: Sequence[_Piece]) -> list[PhaseRow]:
-    """Return the weights' load as a part of the start, from its own dated anchors or from a reported length."""
+    """Return the weights' load, and a download inside the container, as parts of the start.
+
+    Each from its own dated anchors or from a reported length.
+    """
     parent = next((p.name for p in pieces if p.opens == "container_started"), None)
     if parent is None:
         return []
-    placed = timeline.length("load_started", "load_finished")
-    if placed is not None:
-        return [_part(timeline, "weights", parent, placed, opens="load_started", closes="load_finished")]
-    reported = timeline.lengths.get("load_finished")
-    if reported is None:
-        return []
-    return [
-        PhaseRow(
-            phase="weights", parent=parent, headline="load", unit_id=timeline.unit_id, critical_us=reported.at_us,
-            critical_lo_us=reported.lo_us, critical_hi_us=reported.hi_us, duration_us=reported.at_us,
-            lo_us=reported.lo_us, hi_us=reported.hi_us, method="reported",
-        )
-    ]  # fmt: skip
+    rows = []
+    parts = {"weights": ("load_started", "load_finished")}
+    if _inside_start(timeline):
+        parts = {"download": ("download_started", "download_finished"), **parts}
+    for name, (opens, closes) in parts.items():
+        placed, reported = timeline.length(opens, closes), timeline.lengths.get(closes)
+        if placed is not None:
+            rows.append(_part(timeline, name, parent, placed, opens=opens, closes=closes))
+        elif reported is not None:
+            rows.append(
+                PhaseRow(
+                    phase=name, parent=parent, headline="load", unit_id=timeline.unit_id, critical_us=reported.at_us,
+                    critical_lo_us=reported.lo_us, critical_hi_us=reported.hi_us, duration_us=reported.at_us,
+                    lo_us=reported.lo_us, hi_us=reported.hi_us, method="reported",
+                )
+            )  # fmt: skip
+    return rows
+
+
+def _inside_start(timeline: Timeline) -> bool:
+    """Tell whether the model was fetched by the container itself: it had started when the download ended."""
+    started, fetched = timeline.at("container_started"), timeline.at("download_finished")
+    return started is not None and fetched is not None and fetched > started
 
 
 def _part(timeline: Timeline, name: str, parent: str, length: Length, *, opens: str, closes: str) -> PhaseRow:

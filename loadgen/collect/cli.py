@@ -76,7 +76,7 @@ def _backfill(
     until: str | None,
     as_json: bool,
     *,
-    run_dir: Path | None,
+    run_dir: str | None,
     emulator_url: str | None,
     **options: str | None,
 ) -> None:
@@ -85,20 +85,22 @@ def _backfill(
     import msgspec
 
     from loadgen.collect.backfill import backfill
+    from loadgen.mirroring import local_run
 
     section, directory, condition, emulator = settings(scenario, options)
-    path, told = asyncio.run(
-        backfill(
-            section,
-            since,
-            until,
-            run_dir=run_dir,
-            directory=directory,
-            condition=condition,
-            emulator_url=emulator_url or emulator,
-            say=_say,
+    with local_run(run_dir, directory, f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-backfill") as place:
+        path, told = asyncio.run(
+            backfill(
+                section,
+                since,
+                until,
+                run_dir=place,
+                directory=directory,
+                condition=condition,
+                emulator_url=emulator_url or emulator,
+                say=_say,
+            )
         )
-    )
     if as_json:
         _print(json.dumps({"schema": 1, "run": str(path), "sources": msgspec.to_builtins(told)}))
         return
