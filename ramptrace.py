@@ -36,9 +36,11 @@ _COMMANDS = {
     "mirror": ("loadgen.cli", "Copy a run directory to S3 while it is written."),
     "doctor": ("loadgen.cli", "Check what can be seen of a scale-out, and what cannot."),
     "emulate": ("loadgen.cli", "Serve the emulated endpoint and its platform on loopback."),
+    "simulate": ("loadgen.cli", "Simulate an endpoint in virtual time: single runs, sweeps, fits."),
     "analyse": ("analysis.cli", "Attribute a run's time to capacity."),
     "report": ("analysis.cli", "Write a run's report as one offline HTML file."),
     "compare": ("analysis.cli", "Compare runs: what changed, and why."),
+    "advise": ("analysis.cli", "Rank what would shorten a run's time to capacity."),
 }
 _TRACE_COMMANDS = {"record": ("loadgen.record.cli", "Record real traffic through a pass-through proxy.")}
 _IMPORT_NAMES = ("traces", "loadgen", "analysis", "ramptrace")
@@ -58,9 +60,25 @@ class _Commands(LazyGroup):
     cls=_Commands, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(__version__, prog_name="ramptrace")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Replay recorded LLM traffic against an autoscaled endpoint and see where the time to capacity went."""
     _refuse_shared_import_names()
+    context.obj = _Rooms()
+
+
+class _Rooms:
+    """What a command of one room needs of the other, which it must not import: handed over here."""
+
+    @staticmethod
+    def analysis() -> Any:
+        """Return what a simulation needs of the analysis."""
+        return importlib.import_module("analysis.simulated")
+
+    @staticmethod
+    def simulator() -> Any:
+        """Return what an advice needs of the simulation."""
+        return importlib.import_module("loadgen.emulator.predict")
 
 
 def _refuse_shared_import_names() -> None:

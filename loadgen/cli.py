@@ -1,4 +1,4 @@
-"""The commands that touch the world: `replay`, and, each from its own part, `collect` and `emulate`."""
+"""The commands that touch the world: `replay`, and, each from its own part, `collect`, `emulate` and `simulate`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _ELSEWHERE = {
     "doctor": "loadgen.collect.doctor_cli",
     "emulate": "loadgen.emulator.cli",
     "mirror": "loadgen.mirroring",
+    "simulate": "loadgen.emulator.simulate_cli",
 }
 
 
