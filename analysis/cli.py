@@ -7,9 +7,12 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from analysis.analyse import RunAnalysis
 
 _RUN = click.Path(path_type=Path)
 
@@ -17,24 +20,27 @@ _RUN = click.Path(path_type=Path)
 @click.command()
 @click.argument("run", type=_RUN)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
-def analyse(run: Path, as_json: bool) -> None:
+def analyse(run: Path, as_json: bool) -> int:
     """Attribute a run's time to capacity; results also go to RUN/analysis/.
 
     \b
     ramptrace analyse runs/20261201T120000Z-demo
+
+    Exit code 2 after a summary: it is whole, but could not be saved into RUN.
     """  # noqa: D301 - click wants the character, not its escape
     from analysis.analyse import analyse_run
     from analysis.entry import SCHEMA, run_entry
-    from analysis.report.store import write_results
     from analysis.report.text import run_text
 
     found = analyse_run(run)
-    write_results(found)
+    unsaved = _unsaved(found)
     if as_json:
         _print_json({"schema": SCHEMA, "runs": [run_entry(found)]})
     else:
         click.echo(run_text(found, colour=_colour()))
-        click.echo(f"\nnext: ramptrace report {shlex.quote(str(run))}")
+        elsewhere = " -o FILE" if unsaved else ""
+        click.echo(f"\nnext: ramptrace report {shlex.quote(str(run))}{elsewhere}")
+    return unsaved
 
 
 @click.command()
@@ -43,7 +49,7 @@ def analyse(run: Path, as_json: bool) -> None:
     "-o", "--output", type=_RUN, help="The HTML file to write; RUN/report.html of the first run if not given."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object that names the report.")
-def report(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
+def report(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> int:
     """Write a run's report, or that of several with their comparison, as one offline HTML file.
 
     \b
@@ -54,7 +60,6 @@ def report(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
     from analysis.compare import compare_runs
     from analysis.entry import SCHEMA, run_entry
     from analysis.report.html import write_report
-    from analysis.report.store import write_results
     from traces.errors import BadInputError
 
     found = [analyse_run(run) for run in runs]
@@ -64,13 +69,13 @@ def report(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
             comparison = compare_runs(found)
         except BadInputError as error:
             click.echo(f"the report has no comparison: {error}", err=True)
-    for one in found:
-        write_results(one)
+    unsaved = max(_unsaved(one) for one in found)
     path = write_report(found, comparison, output)
     if as_json:
         _print_json({"schema": SCHEMA, "runs": [run_entry(one) for one in found], "report": str(path)})
     else:
         click.echo(f"report: {path}")
+    return unsaved
 
 
 @click.command()
@@ -101,6 +106,22 @@ def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
         click.echo(comparison_text(comparison))
         if written:
             click.echo(f"\nreport: {written}")
+
+
+def _unsaved(found: RunAnalysis) -> int:
+    """Save a run's results; where that cannot be done, say so and return the exit code for it, else 0.
+
+    What was found is worth printing also where a run directory is read-only or its disk is full.
+    """
+    from analysis.report.store import write_results
+    from traces.errors import BadInputError
+
+    try:
+        write_results(found)
+    except BadInputError as error:
+        click.echo(f"ramptrace: {error}", err=True)
+        return error.exit_code
+    return 0
 
 
 def _print_json(document: dict[str, Any]) -> None:

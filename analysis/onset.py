@@ -197,6 +197,11 @@ def _latest_unnoticed_us(due_us: pl.Series, begin_us: int, end_us: int, latest_u
     return cap
 
 
+def fell(due_us: pl.Series, begin_us: int, end_us: int) -> bool:
+    """Tell whether the rate evidently fell between two instants."""
+    return _fall(due_us, begin_us, end_us) is not None
+
+
 def _fall(due_us: pl.Series, begin_us: int, end_us: int) -> tuple[float, int] | None:
     """Return the gain and the instant of the most likely fall of the rate: a rise, seen backwards in time."""
     mirrored = (begin_us + end_us - between(due_us, begin_us, end_us)).reverse().set_sorted()
