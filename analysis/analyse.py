@@ -13,7 +13,7 @@ from analysis import capacity as cap
 from analysis.aftermath import Told, with_consequences
 from analysis.attribution import attribute_scale_outs
 from analysis.demand import due_instants, load_per_bin, offered, unrecorded
-from analysis.facts import capacity_errors, not_scaled, ready_capacity
+from analysis.facts import capacity_errors, not_scaled, ready_capacity, seen_until_us
 from analysis.fidelity import fidelity, without_warm_up
 from analysis.inputs import RunInputs, open_run, sightings
 from analysis.latency import by_window, errors, over_time, timings
@@ -52,6 +52,7 @@ class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     latency_over_time: pl.DataFrame
     request_count: int
     capacity_errors: int
+    seen_until_us: int | None
 
 
 def analyse_run(
@@ -128,6 +129,7 @@ def analyse(
         latency_over_time=over_time(measured, bin_us),
         request_count=inputs.request_rows,
         capacity_errors=refused,
+        seen_until_us=seen_until_us(inputs, seen),
     )
 
 

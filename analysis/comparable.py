@@ -12,10 +12,8 @@ from traces.errors import BadInputError
 def refuse_incomparable(runs: Sequence[RunAnalysis]) -> None:
     """Raise `BadInputError` that names two runs and what of them must agree and does not."""
     for run in runs:
-        if not any(s.startup_us is not None for s in run.scale_outs):
-            raise BadInputError(
-                f"{run.path}: no scale-out that reached capacity; it cannot be compared (see ramptrace analyse)"
-            )
+        if not run.scale_outs:
+            raise BadInputError(f"{run.path}: no scale-out was seen; it cannot be compared (see ramptrace analyse)")
     first = runs[0]
     for other in runs[1:]:
         for what, read in _MUST_AGREE.items():

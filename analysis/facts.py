@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from analysis import capacity as cap
+from analysis.inputs import RunInputs
 from analysis.records import Finding, ScaleOutResult, Sighting
 from analysis.scaleouts import count_rise
 from analysis.timelines import Context
@@ -42,6 +43,14 @@ def since_us(context: Context) -> int | None:
     first = None if context.due_us.is_empty() else int(context.due_us[0])
     starts = [at for at in (context.inputs.load_start_us, first) if at is not None]
     return min(starts, default=None)
+
+
+def seen_until_us(inputs: RunInputs, seen: Sequence[Sighting]) -> int | None:
+    """Return until when the platform was watched: what was not seen by then is censored there. None: never watched."""
+    beats = inputs.samples.filter((pl.col("source") == "collector") & (pl.col("metric") == "heartbeat"))
+    last: int | None = beats["received"].dt.epoch("us").max()  # type: ignore[assignment]
+    instants = [at for s in seen for at in (s.lo_us, s.hi_us) if at is not None]
+    return max([*instants, *([] if last is None else [last])], default=None)
 
 
 def units_at_start(context: Context) -> int | None:
