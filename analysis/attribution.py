@@ -222,6 +222,7 @@ def _unit_times(timeline: Timeline) -> UnitTimes:
         window=timeline.length("decision", "container_started"),
         download=timeline.lengths.get("download_finished") or timeline.length("download_started", "download_finished"),
         startup=timeline.length("decision", "in_service"),
+        pull=timeline.length("pull_started", "pull_finished"),
         total_us=None if path is None else path.total_us,
         critical_us={row.phase: row.critical_us for row in tops},
     )

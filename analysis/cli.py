@@ -13,14 +13,37 @@ import click
 
 if TYPE_CHECKING:
     from analysis.analyse import RunAnalysis
+    from analysis.reached import Objective
 
 _RUN = click.Path(path_type=Path)
 
 
+def _objective_options(command: Any) -> Any:
+    """Add the options that say what users should get, and what a unit costs."""
+    options = (
+        click.option(
+            "--slo-ttft", default="2s", show_default=True, metavar="T",
+            help="A request is late when its first token comes later than this after it was due (endpoint time).",
+        ),
+        click.option(
+            "--slo-share", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True,
+            help="The share of requests that should not be late.",
+        ),
+        click.option(
+            "--price-per-unit-hour", type=click.FloatRange(min=0), metavar="N",
+            help="What one unit costs per hour; idle capacity is then stated as money too.",
+        ),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @click.command()
 @click.argument("run", type=_RUN)
+@_objective_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
-def analyse(run: Path, as_json: bool) -> int:
+def analyse(run: Path, as_json: bool, **asked: Any) -> int:
     """Attribute a run's time to capacity; results also go to RUN/analysis/.
 
     \b
@@ -32,7 +55,7 @@ def analyse(run: Path, as_json: bool) -> int:
     from analysis.entry import SCHEMA, run_entry
     from analysis.report.text import run_text
 
-    found = analyse_run(run)
+    found = analyse_run(run, *_asked(asked))
     unsaved = _unsaved(found)
     if as_json:
         _print_json({"schema": SCHEMA, "runs": [run_entry(found)]})
@@ -48,8 +71,14 @@ def analyse(run: Path, as_json: bool) -> int:
 @click.option(
     "-o", "--output", type=_RUN, help="The HTML file to write; RUN/report.html of the first run if not given."
 )
+@_objective_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object that names the report.")
-def report(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> int:
+def report(
+    runs: tuple[Path, ...],
+    output: Path | None,
+    as_json: bool,
+    **asked: Any,
+) -> int:
     """Write a run's report, or that of several with their comparison, as one offline HTML file.
 
     \b
@@ -62,7 +91,7 @@ def report(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> int:
     from analysis.report.html import write_report
     from traces.errors import BadInputError
 
-    found = [analyse_run(run) for run in runs]
+    found = [analyse_run(run, *_asked(asked)) for run in runs]
     comparison = None
     if len(found) > 1:
         try:
@@ -81,12 +110,14 @@ def report(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> int:
 @click.command()
 @click.argument("runs", type=_RUN, nargs=-1, required=True)
 @click.option("-o", "--output", type=_RUN, help="Also write the comparison as an HTML report.")
+@click.option("--plan", is_flag=True, help="Say how many bursts would tell which change.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
-def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
+def compare(runs: tuple[Path, ...], output: Path | None, plan: bool, as_json: bool) -> None:
     """Compare runs: what changed, and why. The first is "before"; runs of equal condition form one arm.
 
     \b
     ramptrace compare runs/before runs/after -o change.html
+    ramptrace compare --plan runs/before-*
     """  # noqa: D301 - click wants the character, not its escape
     from analysis.analyse import analyse_run
     from analysis.compare import compare_runs
@@ -94,6 +125,15 @@ def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
     from analysis.report.text import comparison_text
 
     found = [analyse_run(run) for run in runs]
+    if plan:
+        from analysis.plan import plan_entry, plan_of, plan_text
+
+        made = plan_of(found)
+        if as_json:
+            _print_json(plan_entry(made))
+        else:
+            click.echo(plan_text(made))
+        return
     comparison = compare_runs(found)
     written = None
     if output is not None:
@@ -106,6 +146,15 @@ def compare(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
         click.echo(comparison_text(comparison))
         if written:
             click.echo(f"\nreport: {written}")
+
+
+def _asked(options: dict[str, Any]) -> tuple[Objective, float | None]:
+    """Return what `_objective_options` were given."""
+    from analysis.reached import Objective
+    from traces.units import parse_duration_us
+
+    objective = Objective(ttft_us=parse_duration_us(options["slo_ttft"]), share=options["slo_share"])
+    return objective, options["price_per_unit_hour"]
 
 
 def _unsaved(found: RunAnalysis) -> int:

@@ -22,6 +22,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from analysis.analyse import RunAnalysis
+from analysis.cache import label
+from analysis.facts import alarm_rules
 from analysis.reached import HEADLINE, reached_entry
 from analysis.records import PhaseRow, ScaleOutResult, UnitTimes
 from analysis.user_cost import cost_entry
@@ -42,6 +44,7 @@ def run_entry(analysis: RunAnalysis) -> dict[str, Any]:
         "platform": analysis.platform,
         "state": manifest.state,
         "verdict": analysis.fidelity["verdict"],
+        "alarm_rules": alarm_rules(analysis.snapshots),
         "scale_outs": [scale_out_entry(s) for s in analysis.scale_outs],
         "capacity": {
             "unit_requests_per_s": None if analysis.unit_rate is None else analysis.unit_rate.requests_per_s,
@@ -109,6 +112,7 @@ def unit_entry(unit: UnitTimes, found: ScaleOutResult) -> dict[str, Any]:
     return {
         "unit": unit.unit_id,
         "marginal": unit.unit_id is not None and unit.unit_id == found.marginal_unit,
+        "image_cache": "unknown" if unit.pull is None else label(unit.pull.lo_us, unit.pull.hi_us, None),
         "startup_s": None if unit.startup is None else seconds(unit.startup.at_us),
         "total_s": seconds(unit.total_us),
         "critical_s": {name: seconds(us) for name, us in unit.critical_us.items()},
@@ -126,6 +130,8 @@ def phase_entry(row: PhaseRow, everything: tuple[PhaseRow, ...]) -> dict[str, An
         "hi_s": seconds(row.hi_us),
         "method": row.method,
     }
+    if row.on_path is not None:
+        entry["on_path_probability"] = row.on_path
     parts = {part.phase: phase_entry(part, ()) for part in everything if part.parent == row.phase}
     if parts:
         entry["parts"] = parts

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from analysis import capacity as cap
+from analysis.detection import window_range
 from analysis.inputs import RunInputs
 from analysis.records import Finding, ScaleOutResult, Sighting
 from analysis.scaleouts import count_rise
@@ -60,6 +61,25 @@ def units_at_start(context: Context) -> int | None:
         return count
     changes = (rise for s in context.seen if s.anchor == "in_service" and (rise := count_rise(s)) is not None)
     return next((before for before, _ in changes), None)
+
+
+def alarm_rules(snapshots: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rules of the alarms that call for more units, and how long they take by themselves (s).
+
+    `period_s`, `datapoints` that must breach, `window_lo_s`, `window_hi_s` (`detection.window_range`).
+    """
+    alarms = snapshots.get("alarms")
+    listed = alarms.get("MetricAlarms") if isinstance(alarms, dict) else None
+    found = []
+    for alarm in listed if isinstance(listed, list) else ():
+        if not isinstance(alarm, dict) or not str(alarm.get("ComparisonOperator", "")).startswith("GreaterThan"):
+            continue
+        period = alarm.get("Period")
+        count = alarm.get("DatapointsToAlarm") or alarm.get("EvaluationPeriods")
+        if isinstance(period, int) and isinstance(count, int):
+            lo, hi = window_range(period, count)
+            found.append({"period_s": period, "datapoints": count, "window_lo_s": lo, "window_hi_s": hi})
+    return found
 
 
 def described_units(snapshots: dict[str, Any], name: str) -> int | None:

@@ -10,6 +10,7 @@ from analysis.critical_path import UNATTRIBUTED, Span, drag, ledger, walk
 from analysis.phase_parts import detection_parts, headline_of, method_of, must, start_parts
 from analysis.reconcile import FIRST_DECISION, Timeline
 from analysis.records import Length, PhaseRow
+from analysis.sampling import drawn
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +50,8 @@ def attribute(timeline: Timeline) -> Attribution | None:
     uncertain = _uncertain_parallel(timeline, pieces)
     rows: list[PhaseRow] = []
     for piece in pieces:
-        rows.append(_row(timeline, piece, amounts, piece.name in uncertain))
+        row = _row(timeline, piece, amounts, piece.name in uncertain)
+        rows.append(msgspec.structs.replace(row, on_path=uncertain.get(piece.name)))
         if "pull" in piece.name.split("+"):
             rows += _hidden_download(timeline, pieces)
     extra = {name: us for name, us in amounts.items() if name not in {p.name for p in pieces}}
@@ -191,14 +193,27 @@ def _download(timeline: Timeline) -> Length | None:
     return timeline.lengths.get("download_finished") or timeline.length("download_started", "download_finished")
 
 
-def _uncertain_parallel(timeline: Timeline, pieces: Sequence[_Piece]) -> set[str]:
-    """Return pull and download when their bounds do not tell which of them ended last."""
+def _uncertain_parallel(timeline: Timeline, pieces: Sequence[_Piece]) -> dict[str, float | None]:
+    """Return pull and download, when their bounds do not tell which of them ended last, with each one's probability.
+
+    Of all instants that the evidence allows, alike, the share in which it was the later one.
+    """
     names = {piece.name for piece in pieces}
     if not {"pull", "download"} <= names:
-        return set()
+        return {}
     lo, hi = timeline.network.difference("download_finished", "pull_finished")
     sure = (lo is not None and lo > 0) or (hi is not None and hi < 0)
-    return set() if sure else {"pull", "download"}
+    if sure:
+        return {}
+    try:
+        points = drawn(timeline.network, _PARALLEL)
+    except ValueError:
+        return {"pull": None, "download": None}
+    share = float((points["pull_finished"] > points["download_finished"]).mean())
+    return {"pull": share, "download": 1 - share}
+
+
+_PARALLEL = ("launched", "pull_started", "pull_finished", "download_started", "download_finished", "container_started")
 
 
 def _plain_row(

@@ -92,6 +92,8 @@ class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
     duration_us: int | None = None
     lo_us: int | None = None
     hi_us: int | None = None
+    on_path: float | None = None
+    """Probability that this phase, and not the one beside it, was waited for; None where the bounds decide."""
 
 
 class UnitTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +106,7 @@ class UnitTimes(msgspec.Struct, frozen=True, kw_only=True):
     window: Length | None
     download: Length | None
     startup: Length | None
+    pull: Length | None = None
     total_us: int | None = None
     critical_us: dict[str, int] = msgspec.field(default_factory=dict)
 
