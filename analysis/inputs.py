@@ -26,7 +26,7 @@ _CLIENT_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 _KEPT: Final = {
     "requests": (
         "row_id", "due", "sent", "first_token", "done", "outcome", "http_status", "error_kind", "error_text",
-        "planned_output_tokens", "output_tokens", "unit_id",
+        "planned_output_tokens", "output_tokens", "unit_id", "shard",
     )
 }  # fmt: skip
 """Columns that are read at all, where a table may be large."""
