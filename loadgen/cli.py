@@ -62,6 +62,7 @@ def __getattr__(name: str) -> Any:
 @click.option("--yes", is_flag=True, help="Do not ask before much is sent to another machine.")
 @click.option("--resume", metavar="RUN", help="Go on with a run that was stopped or killed, as it was begun.")
 @click.option("--seed", type=int, help="Seed of the prompt texts.")
+@click.option("--record-chunks", is_flag=True, default=None, help="Keep the instant of every chunk (chunk_us).")
 @click.option("--no-stream", is_flag=True, help="Ask for whole answers instead of streams.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def replay(
