@@ -12,10 +12,12 @@ from typing import Any, Final
 
 import polars as pl
 
+from loadgen.parts import broken
 from loadgen.recorder import AS_RECORDED, KILLED
 from loadgen.scenario import VerdictSection
 from loadgen.verdict import ClientState, Fidelity
 from loadgen.windows import UNOFFERED, find_untrusted
+from traces.run import WorkerPart
 
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _LAG_QUANTILES = {"lag_p50_ms": 0.5, "lag_p99_ms": 0.99, "lag_p999_ms": 0.999}
@@ -131,6 +133,7 @@ def fidelity(
     aborted: str | None = None,
     stalls: pl.LazyFrame = NO_STALLS,
     client: ClientState = _UNKNOWN,
+    workers: Sequence[WorkerPart] = (),
     max_in_flight: int = 0,
 ) -> Fidelity:
     """Return how well the schedule was held, from a Request table (client clock); warm-up does not count."""
@@ -157,6 +160,8 @@ def fidelity(
         rows_killed=found["failed"].get(KILLED, 0),
         aborted=aborted,
         max_in_flight=max_in_flight,
+        broken_workers=broken(workers),
+        clock_error_ms=max((part.clock_error_us for part in workers), default=0) / 1e3,
         time_scale=time_scale,
     )
 

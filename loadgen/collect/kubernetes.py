@@ -15,7 +15,7 @@ from loadgen.collect.kube_nodes import NodeClaims, Nodes
 from loadgen.collect.kube_pods import Pods, Workload
 from loadgen.collect.kube_scaling import LAST, Deployments, Endpoints, Scalers
 from loadgen.collect.kube_watch import Kind, ObjectStream
-from loadgen.collect.opening import first_call
+from loadgen.collect.first_call import first_call
 from loadgen.collect.platform import ClusterRule, Context
 from loadgen.collect.probe import Probe, probe_urls
 
