@@ -67,6 +67,7 @@ def __getattr__(name: str) -> Any:
 @click.option("--yes", is_flag=True, help="Do not ask before much is sent to another machine.")
 @click.option("--resume", metavar="RUN", help="Go on with a run that was stopped or killed, as it was begun.")
 @click.option("--seed", type=int, help="Seed of the prompt texts.")
+@click.option("--record-chunks", is_flag=True, default=None, help="Keep the instant of every chunk (chunk_us).")
 @click.option("--no-stream", is_flag=True, help="Ask for whole answers instead of streams.")
 @click.option("--workers", type=click.IntRange(min=1), help="Send from so many processes of this machine.")
 @click.option("--master", is_flag=True, help="Have workers on other machines send: see docs/workers.md.")
@@ -234,6 +235,7 @@ def _as_text(summary: dict[str, Any]) -> str:
         + (f", {requests['cancelled']} cancelled as recorded" if requests["cancelled"] else "")
         + "".join(f", {count} {kind}" for kind, count in requests["failed"].items())
         + "".join(f", {count} not sent ({reason})" for reason, count in requests["not_sent"].items()),
+        *_error_lines(summary["errors"]),
         *_token_lines(summary["tokens"]),
         *_collector_lines(summary["collector"]),
         f"{'latency of the successful, ms' + _times_real(summary['time_scale']):<41}{'p50':>12}{'p95':>12}{'p99':>12}",
@@ -260,6 +262,11 @@ def _collector_lines(collector: dict[str, Any]) -> list[str]:
     if collector["state"] in {"finished", "absent"}:
         return [] if collector["state"] == "finished" else ["collector none: no scaling events were asked for"]
     return [f"collector {collector['state'].upper()}: {collector['detail'] or 'no reason known'}"]
+
+
+def _error_lines(errors: list[dict[str, Any]]) -> list[str]:
+    words = [f"{found['rows']} {found['kind']}: {found['text'] or 'the server gave no reason'}" for found in errors]
+    return [f"{'' if number else 'errors':<9} {text}" for number, text in enumerate(words)]
 
 
 def _token_lines(tokens: dict[str, Any]) -> list[str]:

@@ -35,6 +35,7 @@ class Sender:
         t0_us: int,
         timeout_s: float,
         record: Callable[[RequestRow], None],
+        record_chunks: bool = False,
     ) -> None:
         self._client = client
         self._endpoint = endpoint
@@ -42,6 +43,7 @@ class Sender:
         self._t0_us = t0_us
         self._timeout_s = timeout_s
         self._record = record
+        self._record_chunks = record_chunks
         self.in_flight = 0
         self.lag = Histogram()
         self.connect = Histogram()
@@ -49,7 +51,7 @@ class Sender:
     def send(self, item: Prepared) -> None:
         """Send one request and record how it ended. Never raises for what a server or a network does."""
         row = prepared_row(item, self._t0_us, self._endpoint.kind)
-        request, stamps, reply = item.request, Stamps(), Reply()
+        request, stamps, reply = item.request, Stamps(), Reply(keep_instants=self._record_chunks)
         body: Body | None = None
 
         def open_decoder(status: int, headers: Headers) -> Decoder:
@@ -150,6 +152,8 @@ def _fill(row: RequestRow, stamps: Stamps, reply: Reply) -> None:
     row.last_token, row.max_gap_us, row.chunks = reply.last_token_us, reply.max_gap_us, reply.chunks
     row.input_tokens, row.output_tokens = reply.input_tokens, reply.output_tokens
     row.unit_id = reply.unit_id
+    if reply.chunk_instants_us and stamps.sent_us is not None:
+        row.chunk_us = [at_us - stamps.sent_us for at_us in reply.chunk_instants_us]
     if row.outcome in {"ok", "truncated"}:
         _judge(row, reply)
     if row.error_text:

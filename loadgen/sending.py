@@ -176,6 +176,7 @@ class Sending:
             t0_us=schedule.t0_us,
             timeout_s=target.request_timeout_us / time_scale / 1e6,
             record=self._record,
+            record_chunks=replay.record_chunks,
         )
         dispatcher = self._dispatcher = Dispatcher(
             lookahead,

@@ -40,6 +40,7 @@ def test_a_plain_run_records_each_row_in_order_of_its_instants(server, trace, re
     assert found["output_tokens"].to_list() == [6] * 20
     assert found["chunks"].to_list() == [6] * 20
     assert found["unit_id"].to_list() == ["i-0123"] * 20
+    assert found["chunk_us"].null_count() == 20, "kept only where asked for"
     # The role-only chunk at once is not the first token: that comes 30 ms later. A machine that was busy reads the
     # headers late and so some of these gaps too short, but not all of them, and never both in one piece.
     gaps = (found["first_token"] - found["headers"]).dt.total_microseconds()
@@ -98,6 +99,16 @@ def test_a_whole_answer_has_usage_but_no_token_instants(server, trace, replay, r
     assert found["outcome"].to_list() == ["ok", "ok"]
     assert found["output_tokens"].to_list() == [6, 6]
     assert found["first_token"].null_count() == 2
+
+
+def test_the_instants_of_all_chunks_are_kept_where_asked_for(server, trace, replay, rows):
+    replay(trace([0, 50]), server.url("ok"), "--record-chunks")
+    for row in rows().iter_rows(named=True):
+        assert len(row["chunk_us"]) == row["chunks"] == 6
+        assert row["chunk_us"] == sorted(row["chunk_us"])
+        instants = [to_us(row["sent"]) + offset for offset in row["chunk_us"]]
+        assert (instants[0], instants[-1]) == (to_us(row["first_token"]), to_us(row["last_token"]))
+        assert max(b - a for a, b in itertools.pairwise(instants)) == row["max_gap_us"]
 
 
 def test_a_slow_server_does_not_delay_the_schedule(server, trace, replay, rows):
