@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from analysis.analyse import RunAnalysis
     from analysis.reached import Objective
 
-_RUN = click.Path(path_type=Path)
+_FILE = click.Path(path_type=Path)
 
 
 def _objective_options(command: Any) -> Any:
@@ -40,11 +40,13 @@ def _objective_options(command: Any) -> Any:
 
 
 @click.command()
-@click.argument("run", type=_RUN)
+@click.argument("run")
 @_objective_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
-def analyse(run: Path, as_json: bool, **asked: Any) -> int:
+def analyse(run: str, as_json: bool, **asked: Any) -> int:
     """Attribute a run's time to capacity; results also go to RUN/analysis/.
+
+    RUN is a run directory, or s3://BUCKET/PREFIX.
 
     \b
     ramptrace analyse runs/20261201T120000Z-demo
@@ -53,28 +55,30 @@ def analyse(run: Path, as_json: bool, **asked: Any) -> int:
     """  # noqa: D301 - click wants the character, not its escape
     from analysis.analyse import analyse_run
     from analysis.entry import SCHEMA, run_entry
+    from analysis.locations import opened
     from analysis.report.text import run_text
 
-    found = analyse_run(run, *_asked(asked))
-    unsaved = _unsaved(found)
+    with opened([run]) as [path]:
+        found = analyse_run(path, *_asked(asked))
+        unsaved = _unsaved(found)
     if as_json:
         _print_json({"schema": SCHEMA, "runs": [run_entry(found)]})
     else:
         click.echo(run_text(found, colour=_colour()))
         elsewhere = " -o FILE" if unsaved else ""
-        click.echo(f"\nnext: ramptrace report {shlex.quote(str(run))}{elsewhere}")
+        click.echo(f"\nnext: ramptrace report {shlex.quote(run)}{elsewhere}")
     return unsaved
 
 
 @click.command()
-@click.argument("runs", type=_RUN, nargs=-1, required=True)
+@click.argument("runs", nargs=-1, required=True)
 @click.option(
-    "-o", "--output", type=_RUN, help="The HTML file to write; RUN/report.html of the first run if not given."
+    "-o", "--output", type=_FILE, help="The HTML file to write; RUN/report.html of the first run if not given."
 )
 @_objective_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object that names the report.")
 def report(
-    runs: tuple[Path, ...],
+    runs: tuple[str, ...],
     output: Path | None,
     as_json: bool,
     **asked: Any,
@@ -88,31 +92,35 @@ def report(
     from analysis.analyse import analyse_run
     from analysis.compare import compare_runs
     from analysis.entry import SCHEMA, run_entry
+    from analysis.locations import opened
     from analysis.report.html import write_report
     from traces.errors import BadInputError
 
-    found = [analyse_run(run, *_asked(asked)) for run in runs]
-    comparison = None
-    if len(found) > 1:
-        try:
-            comparison = compare_runs(found)
-        except BadInputError as error:
-            click.echo(f"the report has no comparison: {error}", err=True)
-    unsaved = max(_unsaved(one) for one in found)
-    path = write_report(found, comparison, output)
+    with opened(runs) as paths:
+        found = [analyse_run(path, *_asked(asked)) for path in paths]
+        comparison = None
+        if len(found) > 1:
+            try:
+                comparison = compare_runs(found)
+            except BadInputError as error:
+                click.echo(f"the report has no comparison: {error}", err=True)
+        unsaved = max(_unsaved(one) for one in found)
+        path = write_report(found, comparison, output)
+        # A run from S3 has its own report put back there; the local one goes.
+        written = str(path) if output is not None else f"{runs[0].rstrip('/')}/{path.name}"
     if as_json:
-        _print_json({"schema": SCHEMA, "runs": [run_entry(one) for one in found], "report": str(path)})
+        _print_json({"schema": SCHEMA, "runs": [run_entry(one) for one in found], "report": written})
     else:
-        click.echo(f"report: {path}")
+        click.echo(f"report: {written}")
     return unsaved
 
 
 @click.command()
-@click.argument("runs", type=_RUN, nargs=-1, required=True)
-@click.option("-o", "--output", type=_RUN, help="Also write the comparison as an HTML report.")
+@click.argument("runs", nargs=-1, required=True)
+@click.option("-o", "--output", type=_FILE, help="Also write the comparison as an HTML report.")
 @click.option("--plan", is_flag=True, help="Say how many bursts would tell which change.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
-def compare(runs: tuple[Path, ...], output: Path | None, plan: bool, as_json: bool) -> None:
+def compare(runs: tuple[str, ...], output: Path | None, plan: bool, as_json: bool) -> None:
     """Compare runs: what changed, and why. The first is "before"; runs of equal condition form one arm.
 
     \b
@@ -122,24 +130,26 @@ def compare(runs: tuple[Path, ...], output: Path | None, plan: bool, as_json: bo
     from analysis.analyse import analyse_run
     from analysis.compare import compare_runs
     from analysis.compare_entry import comparison_entry
+    from analysis.locations import opened
     from analysis.report.text import comparison_text
 
-    found = [analyse_run(run) for run in runs]
-    if plan:
-        from analysis.plan import plan_entry, plan_of, plan_text
+    with opened(runs) as paths:
+        found = [analyse_run(path) for path in paths]
+        if plan:
+            from analysis.plan import plan_entry, plan_of, plan_text
 
-        made = plan_of(found)
-        if as_json:
-            _print_json(plan_entry(made))
-        else:
-            click.echo(plan_text(made))
-        return
-    comparison = compare_runs(found)
-    written = None
-    if output is not None:
-        from analysis.report.html import write_report
+            made = plan_of(found)
+            if as_json:
+                _print_json(plan_entry(made))
+            else:
+                click.echo(plan_text(made))
+            return
+        comparison = compare_runs(found)
+        written = None
+        if output is not None:
+            from analysis.report.html import write_report
 
-        written = str(write_report(found, comparison, output))
+            written = str(write_report(found, comparison, output))
     if as_json:
         _print_json(comparison_entry(comparison, written))
     else:

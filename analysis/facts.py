@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
 import polars as pl
 
@@ -56,7 +56,7 @@ def seen_until_us(inputs: RunInputs, seen: Sequence[Sighting]) -> int | None:
 
 def units_at_start(context: Context) -> int | None:
     """Return the number of instances when collection began: as described, or else what the first change was from."""
-    count = described_units(context.inputs.snapshots, "describe-endpoint-first")
+    count = described_units(context.inputs.snapshots, "first")
     if count is not None:
         return count
     changes = (rise for s in context.seen if s.anchor == "in_service" and (rise := count_rise(s)) is not None)
@@ -82,13 +82,28 @@ def alarm_rules(snapshots: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def described_units(snapshots: dict[str, Any], name: str) -> int | None:
-    """Return the number of instances that a snapshot of the endpoint states; None when it does not."""
-    described = snapshots.get(name) or {}
-    variants = described.get("ProductionVariants") if isinstance(described, dict) else None
-    first = variants[0] if isinstance(variants, list) and variants else None
-    count = first.get("CurrentInstanceCount") if isinstance(first, dict) else None
-    return count if isinstance(count, int) else None
+def described_units(snapshots: dict[str, Any], when: Literal["first", "last"]) -> int | None:
+    """Return the number of units that the first or last snapshot of what is scaled states; None when it does not."""
+    for name, path in _COUNTS.items():
+        found: Any = snapshots.get(f"{name}-{when}")
+        for key in path:
+            if isinstance(found, list):
+                found = found[0] if found else None
+            found = found.get(key) if isinstance(found, dict) else None
+        if name == "describe-group" and isinstance(found, list):
+            found = sum(1 for i in found if isinstance(i, dict) and i.get("LifecycleState") == "InService")
+        if isinstance(found, int):
+            return found
+    return None
+
+
+_COUNTS: Final = {
+    "describe-endpoint": ("ProductionVariants", "CurrentInstanceCount"),
+    "describe-service": ("runningCount",),
+    "describe-group": ("Instances",),
+    "deployment": ("ready_replicas",),
+}
+"""Snapshot by platform → where it has the number of units in service."""
 
 
 def ready_capacity(context: Context, scale_outs: Sequence[ScaleOutResult]) -> list[cap.Step]:

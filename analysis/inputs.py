@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 
 from analysis.records import Finding, Sighting
-from traces.clock import EndpointClock
+from traces.clock import CLOCK_SNAPSHOT, EndpointClock, corrected
 from traces.errors import BadInputError
 from traces.run import Manifest, RunDir
 from traces.schema import TABLES, Trace
@@ -70,6 +70,7 @@ def open_run(path: str | Path, *, checked: bool = False) -> RunInputs:
     """
     run = RunDir.open(path)
     manifest = run.manifest()
+    manifest.clock = corrected(manifest.clock, run.snapshots().get(CLOCK_SNAPSHOT))
     findings: list[Finding] = []
     tables = {name: _read(run, name, findings) for name in TABLES if name != "requests"}
     requests, request_rows = _scan_requests(run, findings, checked=checked)

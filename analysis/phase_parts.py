@@ -29,22 +29,35 @@ def detection_parts(timeline: Timeline) -> list[PhaseRow]:
 
 
 def start_parts(timeline: Timeline, parent: str | None) -> list[PhaseRow]:
-    """Return the weights' load as a part of the start, from its own dated anchors or from a reported length."""
+    """Return the weights' load, and a download inside the container, as parts of the start.
+
+    Each from its own dated anchors or from a reported length.
+    """
     if parent is None:
         return []
-    placed = timeline.length("load_started", "load_finished")
-    if placed is not None:
-        return [_part(timeline, "weights", parent, placed, opens="load_started", closes="load_finished")]
-    reported = timeline.lengths.get("load_finished")
-    if reported is None:
-        return []
-    return [
-        PhaseRow(
-            phase="weights", parent=parent, headline="load", unit_id=timeline.unit_id, critical_us=reported.at_us,
-            critical_lo_us=reported.lo_us, critical_hi_us=reported.hi_us, duration_us=reported.at_us,
-            lo_us=reported.lo_us, hi_us=reported.hi_us, method="reported",
-        )
-    ]  # fmt: skip
+    rows = []
+    parts = {"weights": ("load_started", "load_finished")}
+    if inside_start(timeline):
+        parts = {"download": ("download_started", "download_finished"), **parts}
+    for name, (opens, closes) in parts.items():
+        placed, reported = timeline.length(opens, closes), timeline.lengths.get(closes)
+        if placed is not None:
+            rows.append(_part(timeline, name, parent, placed, opens=opens, closes=closes))
+        elif reported is not None:
+            rows.append(
+                PhaseRow(
+                    phase=name, parent=parent, headline="load", unit_id=timeline.unit_id, critical_us=reported.at_us,
+                    critical_lo_us=reported.lo_us, critical_hi_us=reported.hi_us, duration_us=reported.at_us,
+                    lo_us=reported.lo_us, hi_us=reported.hi_us, method="reported",
+                )
+            )  # fmt: skip
+    return rows
+
+
+def inside_start(timeline: Timeline) -> bool:
+    """Tell whether the model was fetched by the container itself: it had started when the download ended."""
+    started, fetched = timeline.at("container_started"), timeline.at("download_finished")
+    return started is not None and fetched is not None and fetched > started
 
 
 def _part(timeline: Timeline, name: str, parent: str, length: Length, *, opens: str, closes: str) -> PhaseRow:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from analysis.critical_path import UNATTRIBUTED, Span, drag, ledger, walk
-from analysis.phase_parts import detection_parts, headline_of, method_of, must, start_parts
+from analysis.phase_parts import detection_parts, headline_of, inside_start, method_of, must, start_parts
 from analysis.reconcile import FIRST_DECISION, Timeline
 from analysis.records import Length, PhaseRow
 from analysis.sampling import drawn
@@ -103,10 +103,13 @@ def _until_container(timeline: Timeline, last: tuple[str, ...]) -> tuple[list[_P
     has = timeline.anchors.__contains__
     split_pull = has("pull_started") and has("pull_finished") and has("container_started")
     split_download = has("download_started") and has("download_finished") and has("container_started")
+    split_download = split_download and not inside_start(timeline)
     if split_pull:
         opens = "launched" if has("launched") else "pull_started"
         pieces = [_Piece(name="provisioning", opens="decision", closes=opens, after=last)]
-        pieces.append(_Piece(name="pull", opens="pull_started", closes="pull_finished", after=("provisioning",)))
+        first = split_download and must(timeline, "download_finished") <= must(timeline, "pull_started")
+        after = ("download",) if first else ("provisioning",)
+        pieces.append(_Piece(name="pull", opens="pull_started", closes="pull_finished", after=after))
         if split_download:
             after = ("provisioning",)
             if must(timeline, "download_started") >= must(timeline, "pull_finished"):
@@ -145,6 +148,7 @@ def _row(timeline: Timeline, piece: _Piece, amounts: dict[str, int], uncertain: 
         # The download ran inside this window; for up to its whole length it alone may have been waited for.
         hidden = _download(timeline)
         inside = min(hidden.hi_us if hidden is not None else length.hi_us, length.hi_us)
+        inside = 0 if inside_start(timeline) else inside
         if "download" not in piece.name.split("+"):
             critical_lo = lo = max(length.lo_us - inside, 0)
     return PhaseRow(
@@ -168,6 +172,8 @@ def _hidden_download(timeline: Timeline, pieces: Sequence[_Piece]) -> list[Phase
     names = {piece.name for piece in pieces}
     window = next(p for p in pieces if "pull" in p.name.split("+"))
     found = _download(timeline)
+    if inside_start(timeline):
+        return []
     if "download" in names or "download" in window.name.split("+") or (found is None and not window.joint):
         return []
     widest = timeline.length(window.opens, window.closes)

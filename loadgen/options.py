@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from loadgen.scenario import Scenario, build_scenario, load_scenario
+from loadgen.scenario import Scenario
+from loadgen.scenario_file import build_scenario, load_scenario
 from traces.errors import BadInputError
 
 _PLACES = {

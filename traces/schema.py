@@ -62,7 +62,7 @@ OUTCOMES: Final = (
     "not_sent",
 )
 
-PLATFORMS: Final = ("sagemaker", "ecs", "ec2-autoscaling", "kubernetes", "probe")
+PLATFORMS: Final = ("sagemaker", "ecs", "ec2", "kubernetes", "probe", "other")
 
 PHASES: Final = (
     "emission",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,21 +18,27 @@ if TYPE_CHECKING:
 @click.command(short_help="Collect scaling events alone.")
 @click.argument("scenario", required=False, type=click.Path(path_type=Path))
 @click.option("--attach", type=click.Path(path_type=Path), help="Collect into this run, for the replay that made it.")
-@click.option("--run-dir", type=click.Path(path_type=Path), help="Where to make the run.  [default: runs/<time>-…]")
+@click.option("--run-dir", help="Where to make the run; may be s3://BUCKET/PREFIX.  [default: runs/<time>-…]")
 @click.option("--endpoint-name", help="SageMaker endpoint to watch.")
 @click.option("--variant", help="Production variant to watch.  [default: AllTraffic]")
+@click.option("--inference-component", help="Inference component to watch.")
 @click.option("--region", help="AWS region.  [default: as AWS is set up]")
 @click.option("--endpoint-url", help="Address that replaces all of AWS's own.")
 @click.option("--emulator", "emulator_url", help="Address of an emulator whose clock to read.")
+@click.option("--since", help="Read a past stretch instead: an instant (2026-07-01T10:00:00Z), or how long ago (6h).")
+@click.option("--until", help="Where the past stretch ends.  [default: now]")
 @click.option("--duration", help="How long to collect, in endpoint time, such as 10m.  [default: until Ctrl-C]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def collect(
     ctx: click.Context,
     /,
+    *,
     scenario: Path | None,
     attach: Path | None,
     duration: str | None,
+    since: str | None,
+    until: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -40,9 +47,16 @@ def collect(
     Reads only. The endpoint comes from [collect] of a SCENARIO, from options, or, with --attach, from a replay's run.
     With --attach it prints {"ready": true} once every source was tried; SIGTERM, or the end of standard input, tells
     it that the load has ended, and it goes on for the tail.
+
+    With --since it reads a past stretch from what the platform still keeps (six weeks of scaling activities, two of
+    alarm history, metrics and logs), makes a run of it, and says which sources had expired.
     """
+    if since is None and until is not None:
+        raise click.UsageError("--until goes with --since")
     if attach is not None:
         _attach(attach)
+    elif since is not None:
+        _backfill(scenario, since, until, as_json, **options)
     else:
         ctx.exit(_alone(scenario, duration, as_json, **options))
 
@@ -56,33 +70,76 @@ def _attach(run_dir: Path) -> None:
     _print(json.dumps({"ended": True, **written}))
 
 
+def _backfill(
+    scenario: Path | None,
+    since: str,
+    until: str | None,
+    as_json: bool,
+    *,
+    run_dir: str | None,
+    emulator_url: str | None,
+    **options: str | None,
+) -> None:
+    import asyncio
+
+    import msgspec
+
+    from loadgen.collect.backfill import backfill
+    from loadgen.mirroring import local_run
+
+    section, directory, condition, emulator = settings(scenario, options)
+    with local_run(run_dir, directory, f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-backfill") as place:
+        path, told = asyncio.run(
+            backfill(
+                section,
+                since,
+                until,
+                run_dir=place,
+                directory=directory,
+                condition=condition,
+                emulator_url=emulator_url or emulator,
+                say=_say,
+            )
+        )
+    if as_json:
+        _print(json.dumps({"schema": 1, "run": str(path), "sources": msgspec.to_builtins(told)}))
+        return
+    for one in told:
+        detail = f"  {one.detail}" if one.detail else ""
+        _print(f"{one.source:42} {one.kept:8} {one.observations:5} observations {one.samples:6} samples{detail}")
+    _print(f"{path}: ramptrace analyse {path}")
+
+
 def _alone(
     scenario: Path | None,
     duration: str | None,
     as_json: bool,
     *,
-    run_dir: Path | None,
+    run_dir: str | None,
     emulator_url: str | None,
     **options: str | None,
 ) -> int:
     import asyncio
 
     from loadgen.collect.session import alone
+    from loadgen.mirroring import local_run
     from traces.errors import EXIT_INTERRUPTED
     from traces.units import parse_duration_us
 
-    section, directory, condition, emulator = _settings(scenario, options)
-    path, written, interrupted = asyncio.run(
-        alone(
-            section,
-            run_dir=run_dir,
-            directory=directory,
-            condition=condition,
-            emulator_url=emulator_url or emulator,
-            duration_us=None if duration is None else parse_duration_us(duration),
-            say=_say,
+    section, directory, condition, emulator = settings(scenario, options)
+    duration_us = None if duration is None else parse_duration_us(duration)
+    with local_run(run_dir, directory, f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-collect") as place:
+        path, written, interrupted = asyncio.run(
+            alone(
+                section,
+                run_dir=place,
+                directory=directory,
+                condition=condition,
+                emulator_url=emulator_url or emulator,
+                duration_us=duration_us,
+                say=_say,
+            )
         )
-    )
     if as_json:
         _print(json.dumps({"schema": 1, "run": str(path), "interrupted": interrupted, "rows": written}))
     else:
@@ -90,13 +147,14 @@ def _alone(
     return EXIT_INTERRUPTED if interrupted else 0
 
 
-def _settings(
+def settings(
     scenario: Path | None, options: dict[str, str | None]
 ) -> tuple[CollectSection, str, str | None, str | None]:
     """Return the section, the directory for runs, the condition and the emulator's address; options override."""
     import msgspec
 
-    from loadgen.scenario import CollectSection, load_scenario
+    from loadgen.scenario import CollectSection
+    from loadgen.scenario_file import load_scenario
     from traces.errors import BadInputError
 
     if "@" in (options.get("endpoint_url") or ""):

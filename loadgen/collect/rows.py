@@ -12,8 +12,6 @@ from loadgen.collect.anchors import Signal
 from loadgen.collect.base import Answer, Row
 from traces.clock import to_datetime
 
-PLATFORM = "sagemaker"
-
 _SECRETS = re.compile(
     r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b"  # access key ids
     r"|(?<=::)\d{12}(?=:)|\b\d{12}\b"  # account numbers
@@ -40,7 +38,6 @@ def observation(
     """Return one row of the Observation table; `at_us` is a bound on both sides, `told_by` the answer that told."""
     lo_us, hi_us = (lo_us, hi_us) if at_us is None else (at_us, at_us)
     return {
-        "platform": PLATFORM,
         "resource": resource,
         "scaling_id": scaling_id,
         "unit_id": unit_id,
