@@ -8,18 +8,17 @@ interval holds the truth, what could not be seen is a gap, and nothing is writte
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
-import aiohttp
 import polars as pl
 import pytest
 
 from analysis.analyse import analyse_run
+from tests.e2e.collecting import collect_during, instants_of, make_run, outside
 from tests.emulators import start_emulator
-from tests.loadgen.collect.running import CREDENTIALS, attach_until_ready, wait_until
-from traces.clock import ClientClock, to_us
-from traces.run import Manifest, RunDir
+from tests.loadgen.collect.running import CREDENTIALS, wait_until
+from traces.clock import to_us
+from traces.run import RunDir
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -49,50 +48,9 @@ late_event_s = 10.0
 """
 
 
-async def _load(url: str, requests: int, seconds: float) -> None:
-    """Keep the endpoint busy: so many requests at once, each for a minute or more of endpoint time."""
-    body = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 120, "stream": False}
-    end = time.monotonic() + seconds
-
-    async def one(http: aiohttp.ClientSession) -> None:
-        while time.monotonic() < end:
-            async with http.post(f"{url}/v1/chat/completions", json=body) as response:
-                await response.read()
-
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as http:
-        await asyncio.gather(*(one(http) for _ in range(requests)))
-
-
 async def _run(url: str, folder: Path) -> RunDir:
-    from loadgen.collect.emulator_clock import read_endpoint_clock
-
-    clock = ClientClock()
-    endpoint_clock = await read_endpoint_clock(url, clock)
-    assert endpoint_clock is not None
-    section = {
-        "endpoint_name": "demo",
-        "region": "us-east-1",
-        "endpoint_url": url,
-        "event_queue": f"{url}/123456789012/events",
-        "tail": "60s",
-    }
-    manifest = Manifest(
-        run_id="r", created_us=clock.now_us(), clock=endpoint_clock, scenario={"collect": section}, emulated=True
-    )
-    run = RunDir.create(folder / "run", manifest)
-    load = asyncio.create_task(_load(url, requests=14, seconds=12))
-    for _ in range(2):
-        process = await asyncio.to_thread(attach_until_ready, run)
-        await asyncio.sleep(2)
-        process.kill()
-        await asyncio.to_thread(process.communicate)
-    process = await asyncio.to_thread(attach_until_ready, run)
-    await load
-    assert process.stdin is not None
-    process.stdin.close()
-    process.stdin = None
-    _, errors = await asyncio.to_thread(process.communicate, timeout=60)
-    assert process.returncode == 0, errors
+    run = await make_run(url, folder / "run", event_queue=f"{url}/123456789012/events")
+    await collect_during(run, url, requests=14, seconds=12, kills=2)
     return run
 
 
@@ -117,16 +75,7 @@ def test_nothing_is_lost_and_nothing_is_wrong(tmp_path: Path) -> None:
     gaps = run.scan("gaps").collect()
     assert gaps.filter(pl.col("reason") == "stopped").height == 2
     assert "logs" in set(gaps.filter(pl.col("reason").is_in(["unreachable", "throttled"]))["source"])
-    instants: dict[tuple[str | None, str], list[int]] = {}
-    for row in truth.iter_rows(named=True):
-        instants.setdefault((row["unit_id"], row["anchor"]), []).append(to_us(row["at"]))
-    outside = []
     scale_outs = analyse_run(run.path).scale_outs
     assert scale_outs
-    for scale_out in scale_outs:
-        for anchor in scale_out.anchors:
-            at = instants.get((anchor.unit_id, anchor.anchor), [])
-            if at and not any((anchor.lo_us or 0) <= one <= (anchor.hi_us or 2**62) for one in at):
-                outside.append((anchor.anchor, anchor.unit_id, anchor.lo_us, at, anchor.hi_us, anchor.sources))
-    assert outside == []
+    assert outside(scale_outs, instants_of(truth)) == []
     assert {"decision", "alarm", "container_started", "in_service"} <= {a.anchor for s in scale_outs for a in s.anchors}
