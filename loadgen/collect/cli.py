@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Collect scaling events alone.")
 @click.argument("scenario", required=False, type=click.Path(path_type=Path))
 @click.option("--attach", type=click.Path(path_type=Path), help="Collect into this run, for the replay that made it.")
-@click.option("--run-dir", type=click.Path(path_type=Path), help="Where to make the run.  [default: runs/<time>-…]")
+@click.option("--run-dir", help="Where to make the run; may be s3://BUCKET/PREFIX.  [default: runs/<time>-…]")
 @click.option("--endpoint-name", help="SageMaker endpoint to watch.")
 @click.option("--variant", help="Production variant to watch.  [default: AllTraffic]")
 @click.option("--inference-component", help="Inference component to watch.")
@@ -75,7 +76,7 @@ def _backfill(
     until: str | None,
     as_json: bool,
     *,
-    run_dir: Path | None,
+    run_dir: str | None,
     emulator_url: str | None,
     **options: str | None,
 ) -> None:
@@ -84,20 +85,22 @@ def _backfill(
     import msgspec
 
     from loadgen.collect.backfill import backfill
+    from loadgen.mirroring import local_run
 
     section, directory, condition, emulator = settings(scenario, options)
-    path, told = asyncio.run(
-        backfill(
-            section,
-            since,
-            until,
-            run_dir=run_dir,
-            directory=directory,
-            condition=condition,
-            emulator_url=emulator_url or emulator,
-            say=_say,
+    with local_run(run_dir, directory, f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-backfill") as place:
+        path, told = asyncio.run(
+            backfill(
+                section,
+                since,
+                until,
+                run_dir=place,
+                directory=directory,
+                condition=condition,
+                emulator_url=emulator_url or emulator,
+                say=_say,
+            )
         )
-    )
     if as_json:
         _print(json.dumps({"schema": 1, "run": str(path), "sources": msgspec.to_builtins(told)}))
         return
@@ -112,28 +115,31 @@ def _alone(
     duration: str | None,
     as_json: bool,
     *,
-    run_dir: Path | None,
+    run_dir: str | None,
     emulator_url: str | None,
     **options: str | None,
 ) -> int:
     import asyncio
 
     from loadgen.collect.session import alone
+    from loadgen.mirroring import local_run
     from traces.errors import EXIT_INTERRUPTED
     from traces.units import parse_duration_us
 
     section, directory, condition, emulator = settings(scenario, options)
-    path, written, interrupted = asyncio.run(
-        alone(
-            section,
-            run_dir=run_dir,
-            directory=directory,
-            condition=condition,
-            emulator_url=emulator_url or emulator,
-            duration_us=None if duration is None else parse_duration_us(duration),
-            say=_say,
+    duration_us = None if duration is None else parse_duration_us(duration)
+    with local_run(run_dir, directory, f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-collect") as place:
+        path, written, interrupted = asyncio.run(
+            alone(
+                section,
+                run_dir=place,
+                directory=directory,
+                condition=condition,
+                emulator_url=emulator_url or emulator,
+                duration_us=duration_us,
+                say=_say,
+            )
         )
-    )
     if as_json:
         _print(json.dumps({"schema": 1, "run": str(path), "interrupted": interrupted, "rows": written}))
     else:
@@ -147,7 +153,8 @@ def settings(
     """Return the section, the directory for runs, the condition and the emulator's address; options override."""
     import msgspec
 
-    from loadgen.scenario import CollectSection, load_scenario
+    from loadgen.scenario import CollectSection
+    from loadgen.scenario_file import load_scenario
     from traces.errors import BadInputError
 
     if "@" in (options.get("endpoint_url") or ""):

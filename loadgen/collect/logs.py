@@ -6,14 +6,13 @@ The text of a message is looked at and forgotten; it may hold prompts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from loadgen.collect.anchors import SAGEMAKER, log_pattern
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, DeniedError, MalformedError, Reading, Row, SourceError
 from loadgen.collect.patterns import match
 from loadgen.collect.rows import observation
-from loadgen.collect.variant import Watched
 from traces.units import US_PER_MS, US_PER_S
 
 _LISTED_BACK_US = 3_600 * US_PER_S
@@ -29,6 +28,19 @@ _STREAMS_PER_CALL = 100
 _GROUPS = ("arn:{partition}:logs:{region}:{account}:log-group:/aws/sagemaker/*",)
 
 
+class Logged(Protocol):
+    """Whose streams are read: those of `log_group` that are called `<variant>/<unit>`."""
+
+    @property
+    def log_group(self) -> str: ...  # noqa: D102
+    @property
+    def variant(self) -> str: ...  # noqa: D102
+    @property
+    def resource(self) -> str: ...  # noqa: D102
+    @property
+    def since_us(self) -> int: ...  # noqa: D102
+
+
 class Logs:
     """Finds the variant's streams (`<variant>/<instance id>`), and follows the new ones until their engine is ready."""
 
@@ -40,7 +52,7 @@ class Logs:
         Permission("logs", "filter_log_events", ("logs:FilterLogEvents",), "how the load went on", _GROUPS),
     )
 
-    def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
+    def __init__(self, api: Api, watched: Logged, period_us: int) -> None:
         self.period_us = period_us
         self._api = api
         self._group = watched.log_group
@@ -180,6 +192,7 @@ def pattern_row(event: Mapping[str, Any], resource: str, told: Answer) -> Row | 
         unit_id=str(event.get("logStreamName")).rpartition("/")[2],
         at_us=int(event["timestamp"]) * US_PER_MS,
         duration_us=found.duration_us,
+        resolution_us=found.resolution_us,
         detail={"engine": found.pattern.engine, "pattern": found.pattern.name, **_place(found.pattern.anchor)},
     )
 

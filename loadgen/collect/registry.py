@@ -25,8 +25,36 @@ def _sagemaker(context: Context) -> Platform:
     return SageMaker(context)
 
 
+def _ecs(context: Context) -> Platform:
+    from loadgen.collect.ecs import Ecs
+
+    return Ecs(context)
+
+
+def _ec2(context: Context) -> Platform:
+    from loadgen.collect.ec2 import Ec2
+
+    return Ec2(context)
+
+
+def _kubernetes(context: Context) -> Platform:
+    from loadgen.collect.kubernetes import Kubernetes
+
+    return Kubernetes(context)
+
+
+def _probe(context: Context) -> Platform:
+    from loadgen.collect.probe import ProbePlatform
+
+    return ProbePlatform(context)
+
+
 _BUILT_IN: dict[str, tuple[Callable[[CollectSection], bool], Callable[[Context], Platform]]] = {
     "sagemaker": (lambda section: section.endpoint_name is not None, _sagemaker),
+    "ecs": (lambda section: section.ecs is not None, _ecs),
+    "ec2": (lambda section: section.ec2 is not None, _ec2),
+    "kubernetes": (lambda section: section.kubernetes is not None, _kubernetes),
+    "probe": (lambda section: section.probe is not None and bool(section.probe.units), _probe),
 }
 """Platform → whether a section asks for it, and how it is made."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
-from loadgen.collect.anchors import SAGEMAKER
+from loadgen.collect.anchors import ECS, SAGEMAKER, Signal
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, Reading, Row
 from loadgen.collect.redaction import kept
@@ -21,7 +21,7 @@ KEPT_US = 42 * 86_400 * US_PER_S
 _PERIOD_POLLS = 6
 _WINDOW_US = 3_600 * US_PER_S
 _NOT_SCALED = {"Failed", "Unfulfilled", "Overridden"}
-_COUNT = re.compile(r"(?:instance|copy) count to (\d+)")
+_COUNT = re.compile(r"count to (\d+)")
 _CAUSE = re.compile(r"monitor alarm (?P<alarm>.+?) in state \w+ triggered policy (?P<policy>.+?)\.?$")
 
 
@@ -32,6 +32,11 @@ class Scaled(NamedTuple):
     resource: str
     dimension: str
     since_us: int
+
+    @property
+    def signals(self) -> Mapping[str, Signal]:
+        """How its activities are filed."""
+        return ECS if self.namespace == "ecs" else SAGEMAKER
 
     @property
     def scope(self) -> dict[str, str]:
@@ -150,7 +155,7 @@ class ScalingActivities:
                     continue
                 if running:
                     open_us.append(began)
-                reading.observations += activity_rows(activity, page, self._scaled.resource)
+                reading.observations += activity_rows(activity, page, self._scaled.resource, self._scaled.signals)
             if older and older == len(activities):
                 break
         self._open_us = min(open_us, default=None)
@@ -158,7 +163,9 @@ class ScalingActivities:
         return reading
 
 
-def activity_rows(activity: Mapping[str, Any], answer: Answer, resource: str) -> list[Row]:
+def activity_rows(
+    activity: Mapping[str, Any], answer: Answer, resource: str, signals: Mapping[str, Signal] = SAGEMAKER
+) -> list[Row]:
     """Return the rows of one scaling activity.
 
     An activity that asked for another count dates a decision, whatever became of it (its `status_code` says); one that
@@ -173,7 +180,7 @@ def activity_rows(activity: Mapping[str, Any], answer: Answer, resource: str) ->
 
     def row(signal: str, suffix: str, hi_us: int, **extra: Any) -> Row:
         return observation(
-            SAGEMAKER[signal],
+            signals[signal],
             resource,
             f"{key}:{suffix}",
             answer,

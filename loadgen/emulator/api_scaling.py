@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from loadgen.emulator import api_cloudwatch
 from loadgen.emulator.api import Handler, arn, at, page
 from loadgen.emulator.autoscaler import ACCOUNT, Activity
 from loadgen.emulator.config import Scaling
 from loadgen.emulator.model import EndpointModel
 
-NAMESPACE = "sagemaker"
 _PAGE = 50
 _BAD_PAGE = "InvalidNextTokenException"
 
@@ -20,14 +18,16 @@ def describe_scalable_targets(model: EndpointModel, request: Mapping[str, Any]) 
     """Return DescribeScalableTargets' members."""
     config, scaler = model.config, model.autoscaler
     wanted = request.get("ResourceIds") or [scaler.resource_id]
-    if not _is_ours(request) or scaler.resource_id not in wanted:
+    if not _is_ours(model, request) or scaler.resource_id not in wanted:
         return {"ScalableTargets": []}
-    role = "aws-service-role/sagemaker.application-autoscaling.amazonaws.com"
+    namespace = model.words.namespace
+    kind = {"sagemaker": "SageMakerEndpoint", "ecs": "ECSService"}[namespace]
+    role = f"aws-service-role/{namespace}.application-autoscaling.amazonaws.com"
     target = {
         **_identity(model),
         "MinCapacity": scaler.min_instances,
         "MaxCapacity": config.scaling.max_instances,
-        "RoleARN": f"arn:aws:iam::{ACCOUNT}:role/{role}/AWSServiceRoleForApplicationAutoScaling_SageMakerEndpoint",
+        "RoleARN": f"arn:aws:iam::{ACCOUNT}:role/{role}/AWSServiceRoleForApplicationAutoScaling_{kind}",
         "CreationTime": at(scaler.created_us),
         "SuspendedState": {
             "DynamicScalingInSuspended": False,
@@ -43,7 +43,7 @@ def describe_scaling_policies(model: EndpointModel, request: Mapping[str, Any]) 
     """Return DescribeScalingPolicies' members."""
     scaler = model.autoscaler
     names = request.get("PolicyNames")
-    if not _is_ours(request) or not _is_resource(model, request):
+    if not _is_ours(model, request) or not _is_resource(model, request):
         return {"ScalingPolicies": []}
     scaling = model.config.scaling
     tracking = {
@@ -96,7 +96,7 @@ def _from_zero(model: EndpointModel) -> list[dict[str, Any]]:
 
 def describe_scaling_activities(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeScalingActivities' members, newest first; those that scaled nothing only when asked for."""
-    if not _is_ours(request) or not _is_resource(model, request):
+    if not _is_ours(model, request) or not _is_resource(model, request):
         return {"ScalingActivities": []}
     everything = request.get("IncludeNotScaledActivities", False)
     activities = [a for a in model.autoscaler.activities if everything or a.not_scaled is None]
@@ -114,15 +114,11 @@ OPERATIONS: dict[str, Handler] = {
 }
 
 
-def _is_ours(request: Mapping[str, Any]) -> bool:
+def _is_ours(model: EndpointModel, request: Mapping[str, Any]) -> bool:
+    words = model.words
     namespace: str = request["ServiceNamespace"]
-    known = {_dimension(component=True), _dimension(component=False)}
-    return namespace == NAMESPACE and request.get("ScalableDimension", "") in {"", *known}
-
-
-def _dimension(*, component: bool) -> str:
-    name = "inference-component:DesiredCopyCount" if component else "variant:DesiredInstanceCount"
-    return f"sagemaker:{name}"
+    dimension: str = request.get("ScalableDimension", words.dimension)
+    return namespace == words.namespace and dimension == words.dimension
 
 
 def _is_resource(model: EndpointModel, request: Mapping[str, Any]) -> bool:
@@ -133,9 +129,9 @@ def _is_resource(model: EndpointModel, request: Mapping[str, Any]) -> bool:
 
 def _identity(model: EndpointModel) -> dict[str, Any]:
     return {
-        "ServiceNamespace": NAMESPACE,
+        "ServiceNamespace": model.words.namespace,
         "ResourceId": model.autoscaler.resource_id,
-        "ScalableDimension": _dimension(component=model.config.component is not None),
+        "ScalableDimension": model.words.dimension,
     }
 
 
@@ -157,15 +153,16 @@ def _step_configuration(scaling: Scaling) -> dict[str, Any]:
 def _metric_specification(model: EndpointModel) -> dict[str, Any]:
     """The predefined type exists for 10 s only; on 60 s the same metric is a customised one."""
     config = model.config
-    if config.scaling.metric_period_s == 10:
+    if config.platform == "sagemaker" and config.scaling.metric_period_s == 10:
         name = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
         if config.component is not None:
             name = "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
         return {"PredefinedMetricSpecification": {"PredefinedMetricType": name}}
+    words = model.words
     specification = {
-        "MetricName": api_cloudwatch.concurrency(config),
-        "Namespace": "AWS/SageMaker",
-        "Dimensions": api_cloudwatch.dimensions(config),
+        "MetricName": words.metric,
+        "Namespace": words.metric_namespace,
+        "Dimensions": words.dimensions(),
         "Statistic": config.scaling.statistic,
     }
     return {"CustomizedMetricSpecification": specification}

@@ -19,6 +19,7 @@ from loadgen.emulator.agenda import Agenda, Rank
 from loadgen.emulator.alarms import Alarm, AlarmRule
 from loadgen.emulator.config import EmulatorConfig, to_us
 from loadgen.emulator.metrics import Series
+from loadgen.emulator.words import words_of
 
 ACCOUNT = "123456789012"
 LOW_PERIOD_US = 60_000_000
@@ -57,8 +58,8 @@ class Autoscaler:
         *,
         refused: Series | None = None,
     ) -> None:
-        self.resource_id = config.resource_id
-        self._unit = "instance" if config.component is None else "copy"
+        self.words = words_of(config)
+        self.resource_id = self.words.resource_id
         self.policy_name = f"{config.endpoint_name}-concurrent-requests"
         self.zero_policy_name = f"{config.endpoint_name}-from-zero"
         self._config = config.scaling
@@ -70,7 +71,7 @@ class Autoscaler:
         self.created_us = agenda.now_us
         region = config.region
         self.policy_arn = (
-            f"arn:aws:autoscaling:{region}:{ACCOUNT}:scalingPolicy:{self._uuid()}:resource/sagemaker/"
+            f"arn:aws:autoscaling:{region}:{ACCOUNT}:scalingPolicy:{self._uuid()}:resource/{self.words.namespace}/"
             f"{self.resource_id}:policyName/{self.policy_name}"
         )
         self.high = Alarm(self._rule(region, above=True), agenda.now_us)
@@ -88,6 +89,10 @@ class Autoscaler:
             self.zero = Alarm(self._zero_rule(region), agenda.now_us)
             self._start_ticks(self.zero, LOW_PERIOD_US)
 
+    def states(self) -> dict[str, str]:
+        """Return the alarms' states, for a person to look at."""
+        return {"high": self.high.state, "low": self.low.state}
+
     def fulfilled(self, now_us: int, current: int) -> None:
         """Take note that the endpoint reached the desired count."""
         self._agenda.shows()
@@ -97,7 +102,7 @@ class Autoscaler:
             return
         activity.ended_us = now_us
         activity.status = "Successful"
-        activity.message = f"{self._done(activity)} Change successfully fulfilled by sagemaker."
+        activity.message = f"{self._done(activity)} Change successfully fulfilled by {self.words.namespace}."
         scaled_out = (activity.desired or 0) > activity.capacity
         cooldown = self._config.scale_out_cooldown_s if scaled_out else self._config.scale_in_cooldown_s
         self._cooldown_until_us = now_us + to_us(cooldown)
@@ -189,7 +194,7 @@ class Autoscaler:
         now_us = self._agenda.now_us
         activity = Activity(
             activity_id=self._uuid(),
-            description=f"Setting desired {self._unit} count to {wanted}.",
+            description=f"Setting desired {self.words.counted} to {wanted}.",
             cause=cause,
             started_us=now_us,
             capacity=self.desired,
@@ -206,7 +211,7 @@ class Autoscaler:
     def _accepted(self, activity: Activity) -> None:
         self._agenda.shows()
         activity.status = "InProgress"
-        activity.message = f"{self._done(activity)} Waiting for change to be fulfilled by sagemaker."
+        activity.message = f"{self._done(activity)} Waiting for change to be fulfilled by {self.words.namespace}."
 
     def _decline(self, alarm: Alarm, code: str) -> None:
         """Note that nothing was scaled, unless the newest activity says just that already."""
@@ -255,7 +260,7 @@ class Autoscaler:
         )
 
     def _done(self, activity: Activity) -> str:
-        return f"Successfully set desired {self._unit} count to {activity.desired}."
+        return f"Successfully set desired {self.words.counted} to {activity.desired}."
 
     def _uuid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))

@@ -18,6 +18,7 @@ from loadgen.emulator.config import EmulatorConfig
 from loadgen.emulator.driver import Driver
 from loadgen.emulator.fleet import TruthRow
 from loadgen.emulator.inference import Inference
+from loadgen.emulator.kube_api import KubeApi
 from loadgen.emulator.model import Model
 from loadgen.emulator.platform import Gatekeeper, Platform
 from traces.clock import to_datetime
@@ -68,6 +69,12 @@ def build_app(driver: Driver, seed: int, credentials: tuple[str, str] | None) ->
     app.router.add_get("/api/v1/query", platform.query)
     app.router.add_post("/api/v1/query", platform.query)
     app.router.add_get("/api/v1/label/__name__/values", platform.metric_names)
+    app.router.add_get("/units/{unit}/health", inference.unit_health)
+    app.router.add_get("/units/{unit}/metrics", inference.unit_metrics)
+    if driver.model.objects is not None:
+        kube = KubeApi(driver, driver.model.objects, seed)
+        app.router.add_get("/api/{path:.*}", kube.handle)
+        app.router.add_get("/apis/{path:.*}", kube.handle)
     return app
 
 

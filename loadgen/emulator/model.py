@@ -6,16 +6,20 @@ same configuration, seed and arrivals give the same history, however coarsely `a
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from loadgen.emulator.agenda import Agenda, Rank
 from loadgen.emulator.autoscaler import Autoscaler
 from loadgen.emulator.config import EmulatorConfig, to_us
 from loadgen.emulator.enhanced import ANSWERED, ARRIVED, EnhancedMetrics
 from loadgen.emulator.fleet import Fleet, TruthRow
+from loadgen.emulator.hpa import Hpa
+from loadgen.emulator.kube_objects import KubeObjects
 from loadgen.emulator.message_queue import MessageQueue
 from loadgen.emulator.metrics import Gauge, Series, Tally
 from loadgen.emulator.serving import Admitted, Effect, Finished, Refused, ServingModel, TimedOut
+from loadgen.emulator.units import Units
+from loadgen.emulator.words import words_of
 
 INVOCATION_PERIOD_US = 60_000_000
 INVOCATIONS, PER_INSTANCE = "Invocations", "InvocationsPerInstance"
@@ -49,6 +53,7 @@ class EndpointModel:
 
     def __init__(self, config: EmulatorConfig, seed: int, start_us: int) -> None:
         self.config = config
+        self.words = words_of(config)
         created_us = start_us - to_us(config.history_s)
         self._agenda = Agenda(created_us)
         period_us = to_us(config.scaling.metric_period_s)
@@ -58,20 +63,28 @@ class EndpointModel:
         self._tallies = {name: Tally() for name in (INVOCATIONS, PER_INSTANCE, LATENCY, ERRORS, REFUSED)}
         self.invocations = {name: Series(INVOCATION_PERIOD_US) for name in self._tallies}
         self._queue = queue = self._make_queue(seed)
-        self.fleet = Fleet(
-            config,
-            seed,
-            self._agenda,
-            joined=queue.join,
-            leaving=queue.leave,
-            settled=self._capacity_changed,
-            fulfilled=self._fulfilled,
-        )
+        calls: dict[str, Any] = {
+            "joined": queue.join,
+            "leaving": queue.leave,
+            "settled": self._capacity_changed,
+            "fulfilled": self._fulfilled,
+        }
+        self.units = None if config.platform == "sagemaker" else Units(config, seed, self._agenda, **calls)
+        # Units have the same face, as far as what all platforms share goes.
+        self.fleet = Fleet(config, seed, self._agenda, **calls) if self.units is None else cast("Fleet", self.units)
         refused = self.invocations[REFUSED] if config.scaling.min_instances == 0 else None
-        self.autoscaler = Autoscaler(config, seed, self._agenda, self.concurrency, self.fleet.change, refused=refused)
+        self.scaler: Autoscaler | Hpa
+        self.objects: KubeObjects | None = None
+        if config.platform == "kubernetes":
+            self.scaler = Hpa(config, seed, self._agenda, self.concurrency, self.fleet.change)
+            self.objects = KubeObjects(config, seed, self._agenda)
+        else:
+            self.scaler = Autoscaler(config, seed, self._agenda, self.concurrency, self.fleet.change, refused=refused)
+            self.scaler.schedule(start_us)
+        if self.units is not None:
+            self.units.watcher = self.objects
         self.enhanced = EnhancedMetrics(config, self._agenda, lambda: self.fleet) if config.enhanced_metrics else None
         self.messages = None if config.event_queue is None else MessageQueue(config, seed)
-        self.autoscaler.schedule(start_us)
         self.fleet.announce()
         self._agenda.at(_next_multiple(created_us, period_us), Rank.EMISSION, self._close_period, period_us)
         minute_us = _next_multiple(created_us, INVOCATION_PERIOD_US)
@@ -87,6 +100,12 @@ class EndpointModel:
         """Tell whether what the platform answers (but for metric data) changed in `(after, until]`."""
         return self._agenda.changed(after_us, until_us)
 
+    @property
+    def autoscaler(self) -> Autoscaler:
+        """The scaler of AWS's platforms."""
+        assert isinstance(self.scaler, Autoscaler), "a HorizontalPodAutoscaler has no alarms"
+        return self.scaler
+
     def truth(self) -> list[TruthRow]:
         """Return what really happened so far, in order of time."""
         return sorted(self.fleet.truth, key=lambda row: row.at_us)
@@ -98,9 +117,11 @@ class EndpointModel:
         self.fleet.first_served(unit_id)
 
     def _fulfilled(self, at_us: int, current: int) -> None:
-        self.autoscaler.fulfilled(at_us, current)
+        self.scaler.fulfilled(at_us, current)
 
     def _capacity_changed(self) -> None:
+        if isinstance(self.scaler, Hpa):
+            self.scaler.count(self.fleet.current)
         self._queue.dispatch()
         self._watch_concurrency()
 
@@ -168,7 +189,7 @@ class Model(EndpointModel):
 
     def state(self) -> dict[str, Any]:
         """Return the present state, for a person to look at."""
-        serving, scaler = self.serving, self.autoscaler
+        serving, scaler = self.serving, self.scaler
         return {
             "now_us": self.now_us,
             "instances": {i.unit_id: i.state for i in self.fleet.instances},
@@ -177,7 +198,7 @@ class Model(EndpointModel):
             "updating": self.fleet.updating,
             "queued": len(serving.queue),
             "in_service": {unit.unit_id: len(unit.jobs) for unit in serving.units},
-            "alarms": {"high": scaler.high.state, "low": scaler.low.state},
+            "scaler": scaler.states(),
             "activities": len(scaler.activities),
         }
 

@@ -13,13 +13,22 @@ from urllib.parse import parse_qs
 import msgspec
 from aiohttp import web
 
-from loadgen.emulator import api_cloudwatch, api_events, api_logs, api_sagemaker, api_scaling, promql
+from loadgen.emulator import (
+    api_cloudwatch,
+    api_ec2,
+    api_ecs,
+    api_events,
+    api_logs,
+    api_sagemaker,
+    api_scaling,
+    promql,
+)
 from loadgen.emulator.api import ApiError, Handler
 from loadgen.emulator.driver import Driver
 from loadgen.emulator.faults import Injector
 from loadgen.emulator.signature import Received, SignatureError, verify
 from loadgen.emulator.wire import (
-    QUERY_VERSION,
+    QUERY_VERSIONS,
     Protocol,
     WireError,
     content_type,
@@ -36,13 +45,28 @@ _OPERATIONS: dict[str, dict[str, Handler]] = {
     "application-autoscaling": api_scaling.OPERATIONS,
     "cloudwatch": api_cloudwatch.OPERATIONS,
     "logs": api_logs.OPERATIONS,
+    "ecs": api_ecs.OPERATIONS,
+    "elbv2": api_ecs.BALANCER_OPERATIONS,
+    "autoscaling": api_ec2.OPERATIONS,
+    "ec2": api_ec2.INSTANCE_OPERATIONS,
     "sqs": api_events.SQS_OPERATIONS,
     "sts": api_events.STS_OPERATIONS,
     "cloudtrail": api_events.CLOUDTRAIL_OPERATIONS,
     "ecr": api_events.ECR_OPERATIONS,
 }
-_QUERY_SERVICES = {QUERY_VERSION: "cloudwatch", "2011-06-15": "sts"}
-"""Which service a query speaks to, by the version that it states."""
+_SERVED: dict[str, frozenset[str]] = {
+    "sagemaker": frozenset({"sagemaker", "application-autoscaling", "cloudwatch", "logs", "sqs", "cloudtrail", "ecr", "sts"}),
+    "ecs": frozenset({"ecs", "elbv2", "application-autoscaling", "cloudwatch", "logs", "sts"}),
+    "ec2": frozenset({"autoscaling", "ec2", "elbv2", "cloudwatch", "sts"}),
+    "kubernetes": frozenset(),
+}
+"""Which services there are on each platform."""
+
+
+def operations(platform: str) -> dict[str, dict[str, Handler]]:
+    """Return the operations of each service that there is on a platform."""
+    return {service: _OPERATIONS[service] for service in _SERVED[platform]}
+
 
 _QUERY_CODES = {
     "ThrottlingException": "Throttling",
@@ -86,6 +110,7 @@ class Platform:
     def __init__(self, driver: Driver, gatekeeper: Gatekeeper, seed: int) -> None:
         self._driver = driver
         self._gatekeeper = gatekeeper
+        self._served = _SERVED[driver.model.config.platform]
         self._injector = Injector(driver.model.config.faults, seed, driver.model.now_us)
 
     async def call(self, request: web.Request) -> web.Response:
@@ -93,16 +118,17 @@ class Platform:
         target = request.headers.get("X-Amz-Target")
         if target is not None:
             prefix, _, operation = target.rpartition(".")
-            service = next((s for s in _OPERATIONS if service_model(s).metadata.get("targetPrefix") == prefix), None)
+            service = next((s for s in self._served if service_model(s).metadata.get("targetPrefix") == prefix), None)
             if service is None:
                 return _json_error(400, "UnknownOperationException", f"Unknown service in target {target}.")
             return await self._answer(request, Call(service=service, operation=operation, protocol="json"))
         form = parse_qs((await request.read()).decode(errors="replace"))
-        service = _QUERY_SERVICES.get(form.get("Version", [""])[0])
-        if service is None:
+        service = QUERY_VERSIONS.get(form.get("Version", [""])[0])
+        if service not in self._served:
             return _json_error(400, "UnknownOperationException", "Neither a target header nor a known query version.")
         operation = form.get("Action", [""])[0]
-        return await self._answer(request, Call(service=service, operation=operation, protocol="query"))
+        protocol: Protocol = "ec2" if service == "ec2" else "query"
+        return await self._answer(request, Call(service=service, operation=operation, protocol=protocol))
 
     async def call_cbor(self, request: web.Request) -> web.Response:
         """Answer a call at `/service/.../operation/...`."""
@@ -180,10 +206,10 @@ class Platform:
 def _error(call: Call, code: str, message: str, status: int, request_id: str) -> web.Response:
     headers = _headers(call, request_id)
     stated = code
-    if call.service == "cloudwatch":
+    if call.service in QUERY_VERSIONS.values():
         stated = _QUERY_CODES.get(code, code)
         headers["x-amzn-query-error"] = f"{stated};Sender"
-    body = render_error(call.protocol, stated if call.protocol == "query" else code, message, request_id)
+    body = render_error(call.protocol, stated if call.protocol in {"query", "ec2"} else code, message, request_id)
     return web.Response(body=body, status=status, headers=headers)
 
 

@@ -1,0 +1,170 @@
+"""A replay without a page: alone in this process, with worker processes of its own, as a master, or as a worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import gevent
+import gevent.event
+import zmq.error
+from locust.env import Environment
+
+from loadgen.crew import Crew
+from loadgen.host import ReplayHost, ReplayUser
+from loadgen.local import LocalSession
+from loadgen.master import MasterSession
+from loadgen.opening import StoppedError
+from loadgen.scenario import Scenario
+from loadgen.team import TARGET_VARIABLE, Team
+from loadgen.worker import WorkerHost
+from traces.errors import BadInputError, UnreachableError
+from traces.units import format_duration
+
+_ASK_AGAIN_S = 0.1
+_SAY_EVERY_S = 10.0
+
+
+def run_alone(scenario: Scenario, **session: Any) -> ReplayHost:
+    """Run one replay in this process and return its host, finished."""
+    environment = Environment(user_classes=[ReplayUser])
+    environment.create_local_runner()
+    host = ReplayHost(environment, lambda record: LocalSession(scenario, on_request=record, **session))
+    with _stopping(host.stop):
+        _run(environment, host)
+    return host
+
+
+def run_with_workers(scenario: Scenario, count: int, **session: Any) -> ReplayHost:
+    """Run one replay whose load `count` processes of this machine send, and return its host, finished."""
+    environment = _master_environment("127.0.0.1", 0)
+    team = Team(count, port=environment.runner.server.port, target=scenario.target.url)
+    crew = Crew(environment, team.is_gone)
+    try:
+        return _run_master(
+            environment, crew, scenario, lambda stopped: team.wait_for(lambda: crew.present, stopped.is_set), session
+        )
+    finally:
+        environment.runner.quit()
+        team.end()
+
+
+def run_master(scenario: Scenario, expected: int, bind: tuple[str, int], **session: Any) -> ReplayHost:
+    """Run one replay whose load `expected` workers send, once they are connected, and return its host, finished."""
+    environment = _master_environment(*bind)
+    crew = Crew(environment)
+
+    def wait(stopped: gevent.event.Event) -> None:
+        waited_s = 0.0
+        while crew.present < expected and not stopped.is_set():
+            if waited_s % _SAY_EVERY_S < _ASK_AGAIN_S:
+                click.echo(f"waiting for workers at {bind[0]}:{bind[1]}: {crew.present} of {expected}", err=True)
+            stopped.wait(_ASK_AGAIN_S)
+            waited_s += _ASK_AGAIN_S
+
+    try:
+        return _run_master(environment, crew, scenario, wait, session)
+    finally:
+        environment.runner.quit()
+
+
+def run_worker(master: tuple[str, int], *, trace: str | None, target: str | None, run_path: Path | None) -> int:
+    """Take part in the replay of a master and return the exit code."""
+    environment = Environment(user_classes=[ReplayUser])
+    nobody = f"no master answers at {master[0]}:{master[1]}; start it with --master, check its address and the network"
+    try:
+        runner = environment.create_worker_runner(*master)
+    except (ConnectionError, zmq.error.ZMQError):
+        raise UnreachableError(nobody) from None
+    host = WorkerHost(environment, trace=trace, target=target or os.environ.get(TARGET_VARIABLE), run_path=run_path)
+
+    def leave() -> None:
+        host.leave()
+        runner.quit()
+
+    with _stopping(leave):
+        runner.greenlet.join()
+    environment.events.quitting.fire(environment=environment, reverse=True)
+    return int(environment.process_exit_code or 0)
+
+
+def _master_environment(host: str, port: int) -> Environment:
+    environment = Environment(user_classes=[ReplayUser])
+    try:
+        environment.create_master_runner(host, port)
+    except (SystemExit, Exception) as error:
+        cause = "the port is taken" if isinstance(error, SystemExit) else str(error)
+        raise BadInputError(f"{host}:{port}: cannot listen there ({cause}); choose with --master-bind-port") from None
+    return environment
+
+
+def _run_master(
+    environment: Environment,
+    crew: Crew,
+    scenario: Scenario,
+    wait: Callable[[gevent.event.Event], None],
+    session: dict[str, Any],
+) -> ReplayHost:
+    host = ReplayHost(environment, lambda _record: MasterSession(scenario, crew, **session))
+    stopped = gevent.event.Event()
+
+    def stop() -> None:
+        stopped.set()
+        host.stop()
+
+    with _stopping(stop):
+        wait(stopped)
+        if stopped.is_set():
+            raise StoppedError("interrupted before anything was sent")
+        _run(environment, host)
+    return host
+
+
+def _run(environment: Environment, host: ReplayHost) -> None:
+    progress = gevent.spawn(_show_progress, host) if sys.stderr.isatty() else None
+    runner = environment.runner
+    try:
+        runner.start(1, spawn_rate=1)
+        host.join()
+    finally:
+        if progress is not None:
+            progress.kill()
+            click.echo("", err=True)
+        runner.quit()
+
+
+@contextmanager
+def _stopping(stop: Callable[[], None]) -> Iterator[None]:
+    """Have Ctrl-C, SIGTERM and a closed terminal (not under nohup) stop a replay in good order."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    handlers = [gevent.signal_handler(number, stop) for number in numbers]
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.cancel()
+
+
+def _show_progress(host: ReplayHost) -> None:
+    before = 0
+    while True:
+        gevent.sleep(1.0)
+        if host.session is None:
+            continue
+        now = host.session.progress()
+        lag = "-" if now.lag_p99_us is None else format_duration(now.lag_p99_us)
+        left = "" if now.length_us is None else f"  {format_duration(max(0, now.length_us - now.elapsed_us))} left"
+        line = (
+            f"\r{now.started}/{now.planned or '∞'} sent  {now.started - before}/s  {now.in_flight} in flight  "
+            f"lag p99 {lag}{left}"
+        )
+        before = now.started
+        click.echo(line.ljust(100), err=True, nl=False)
