@@ -10,13 +10,15 @@ import msgspec
 import polars as pl
 
 from analysis import capacity as cap
+from analysis.aftermath import Told, with_consequences
 from analysis.attribution import attribute_scale_outs
 from analysis.demand import due_instants, load_per_bin, offered, unrecorded
-from analysis.facts import capacity_errors, not_scaled, ready_capacity
+from analysis.facts import capacity_errors, not_scaled, ready_capacity, seen_until_us
 from analysis.fidelity import fidelity, without_warm_up
 from analysis.inputs import RunInputs, open_run, sightings
 from analysis.latency import by_window, errors, over_time, timings
 from analysis.quality import assess, offset_beyond_date_us
+from analysis.reached import Objective, first_tokens
 from analysis.records import Finding, ScaleOutResult
 from analysis.timelines import Context
 from traces.run import Manifest
@@ -47,23 +49,36 @@ class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     capacity: tuple[cap.Step, ...]
     unit_rate: cap.UnitRate | None
     deficit_requests: float | None
+    deficit_lo: float | None
+    deficit_hi: float | None
+    objective: Objective
+    price_per_unit_hour: float | None
     latency_over_time: pl.DataFrame
     request_count: int
     capacity_errors: int
     gaps: pl.DataFrame
+    seen_until_us: int | None
 
 
-def analyse_run(path: str | Path) -> RunAnalysis:
-    """Return the analysis of the run directory at `path`, finished or not. Not a run directory: BadInputError."""
+def analyse_run(
+    path: str | Path, objective: Objective | None = None, price_per_unit_hour: float | None = None
+) -> RunAnalysis:
+    """Return the analysis of the run directory at `path`, finished or not. Not a run directory: BadInputError.
+
+    `objective`: what users should get; `price_per_unit_hour`: what one unit costs, in any currency.
+    """
     try:
-        return analyse(open_run(path))
+        return analyse(open_run(path), objective, price_per_unit_hour)
     except pl.exceptions.ComputeError:
         # A file of requests is damaged inside; finding out which costs a reading of them all.
-        return analyse(open_run(path, checked=True))
+        return analyse(open_run(path, checked=True), objective, price_per_unit_hour)
 
 
-def analyse(inputs: RunInputs) -> RunAnalysis:
-    """Return the analysis of an opened run."""
+def analyse(
+    inputs: RunInputs, objective: Objective | None = None, price_per_unit_hour: float | None = None
+) -> RunAnalysis:
+    """Return the analysis of an opened run; see `analyse_run`."""
+    objective = objective or Objective()
     missing = unrecorded(inputs.trace, inputs.requests)
     findings = [*inputs.findings, *assess(inputs, len(missing))]
     seen = sightings(inputs.observations)
@@ -75,7 +90,7 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
     load = load_per_bin(arrivals, inputs.requests, bin_us)
     steps = ready_capacity(context, scale_outs)
     load = cap.against_demand(load, steps, rate, bin_us)
-    deficit = None if rate is None else float(load["deficit_requests"].sum())
+    deficits = [None if rate is None else float(load[f"deficit_{x}"].sum()) for x in ("requests", "lo", "hi")]
     findings += not_scaled(seen)
     refused = capacity_errors(context)
     if refused:
@@ -92,6 +107,11 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
                 code="no-scale-out", severity="warning", text="no scale-out was seen: there is no time to attribute"
             )
         )
+    told = Told(
+        timings=measured, load=load, capacity=steps, rate=rate, first_tokens=first_tokens(inputs.requests),
+        objective=objective, price_per_unit_hour=price_per_unit_hour,
+    )  # fmt: skip
+    scale_outs = with_consequences(scale_outs, told)
     return RunAnalysis(
         path=inputs.path,
         manifest=inputs.manifest,
@@ -106,11 +126,16 @@ def analyse(inputs: RunInputs) -> RunAnalysis:
         load=load,
         capacity=tuple(steps),
         unit_rate=rate,
-        deficit_requests=deficit,
+        deficit_requests=deficits[0],
+        deficit_lo=deficits[1],
+        deficit_hi=deficits[2],
+        objective=objective,
+        price_per_unit_hour=price_per_unit_hour,
         latency_over_time=over_time(measured, bin_us),
         request_count=inputs.request_rows,
         capacity_errors=refused,
         gaps=inputs.gaps,
+        seen_until_us=seen_until_us(inputs, seen),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 import polars as pl
@@ -106,15 +106,39 @@ def units_at(capacity: Sequence[Step], at_us: int) -> int:
 
 
 def against_demand(load: pl.DataFrame, capacity: Sequence[Step], rate: UnitRate | None, bin_us: int) -> pl.DataFrame:
-    """Return demand and capacity per bin: the columns of `load`, `units`, and, when a unit's rate is known,
-    `capacity_per_s`, `demand_units` and `deficit_requests` (demand beyond capacity within the bin), else null.
+    """Return demand and capacity per bin: the columns of `load`; `units` within [`units_lo`, `units_hi`]; and, when a
+    unit's rate is known, `capacity_per_s`, `demand_units` and `deficit_requests` (demand beyond capacity within the
+    bin; `deficit_lo` and `deficit_hi` for all steps as early and as late as they may have been), else null.
     """  # noqa: D205
-    units = pl.Series("units", [units_at(capacity, start + bin_us // 2) for start in load["start_us"]], dtype=pl.Int64)
-    frame = load.with_columns(units)
+    middles = [start + bin_us // 2 for start in load["start_us"]]
+    early, late = shifted(capacity, "lo_us"), shifted(capacity, "hi_us")
+    columns = {"units": capacity, "units_lo": late, "units_hi": early}
+    frame = load.with_columns(
+        pl.Series(name, [units_at(steps, at) for at in middles], dtype=pl.Int64) for name, steps in columns.items()
+    )
     per_unit = None if rate is None else rate.requests_per_s
     served = pl.col("units") * pl.lit(per_unit, dtype=pl.Float64)
     return frame.with_columns(
         capacity_per_s=served,
         demand_units=pl.col("requests_per_s") / pl.lit(per_unit, dtype=pl.Float64),
-        deficit_requests=(pl.col("requests_per_s") - served).clip(lower_bound=0) * (bin_us / US_PER_S),
+        **{
+            name: (pl.col("requests_per_s") - pl.col(units) * pl.lit(per_unit, dtype=pl.Float64)).clip(lower_bound=0)
+            * (bin_us / US_PER_S)
+            for name, units in (("deficit_requests", "units"), ("deficit_lo", "units_hi"), ("deficit_hi", "units_lo"))
+        },
     )
+
+
+def shifted(capacity: Sequence[Step], side: Literal["lo_us", "hi_us"]) -> list[Step]:
+    """Return the steps with every rise at its earliest (`lo_us`) or latest (`hi_us`), and every fall the other way."""
+    other: dict[str, Literal["lo_us", "hi_us"]] = {"lo_us": "hi_us", "hi_us": "lo_us"}
+    changes, level = [], capacity[0].units if capacity else 0
+    for step in capacity[1:]:
+        rising = step.units >= level
+        changes.append((getattr(step, side if rising else other[side]), step.units - level))
+        level = step.units
+    result = list(capacity[:1])
+    for at, change in sorted(changes):
+        units = max(result[-1].units + change, 0)
+        result.append(Step(lo_us=at, at_us=at, hi_us=at, units=units))
+    return result

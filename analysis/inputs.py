@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 
 from analysis.records import Finding, Sighting
-from traces.clock import EndpointClock
+from traces.clock import CLOCK_SNAPSHOT, EndpointClock, corrected
 from traces.errors import BadInputError
 from traces.run import Manifest, RunDir
 from traces.schema import TABLES, Trace
@@ -25,7 +25,7 @@ _CLIENT_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 
 REQUEST_COLUMNS: Final = (
     "row_id", "due", "sent", "first_token", "done", "outcome", "http_status", "error_kind", "error_text",
-    "planned_output_tokens", "output_tokens", "unit_id",
+    "planned_output_tokens", "output_tokens", "unit_id", "shard",
 )  # fmt: skip
 TRACE_COLUMNS: Final = ("row_id", "arrival_us", "output_tokens")
 """Columns that are read at all of the tables that may be large."""
@@ -70,6 +70,7 @@ def open_run(path: str | Path, *, checked: bool = False) -> RunInputs:
     """
     run = RunDir.open(path)
     manifest = run.manifest()
+    manifest.clock = corrected(manifest.clock, run.snapshots().get(CLOCK_SNAPSHOT))
     findings: list[Finding] = []
     tables = {name: _read(run, name, findings) for name in TABLES if name != "requests"}
     requests, request_rows = _scan_requests(run, findings, checked=checked)

@@ -149,15 +149,13 @@ def _rise_after_lull(due_us: pl.Series, start: int, end_us: int, latest_us: int 
 def of_the_deficit(due_us: pl.Series, onset: Onset, begin_us: int, end_us: int, capacity_per_s: float) -> Onset:
     """Return the rise with which demand came to exceed the ready capacity, in place of the likeliest single rise.
 
-    Demand may rise in several steps. Where the rate before the onset exceeded capacity already, an earlier rise is
-    looked for; where the rate up to the next change does not exceed it, a later one (binary segmentation by the same
-    likelihood). Without such a rise the onset stays.
+    Demand may rise in several steps. Where the rate between an earlier rise and the onset exceeded capacity already,
+    the earlier one is it; where the rate up to a later rise does not exceed it, the later one (binary segmentation by
+    the same likelihood). Without such a rise the onset stays.
     """
     for _ in range(_MOST_CHANGES):
-        if onset.how != "change-point" or onset.rate_before <= capacity_per_s:
-            break
         earlier = _rise(due_us, begin_us, onset.at_us)
-        if earlier is None:
+        if earlier is None or earlier.rate_after <= capacity_per_s:
             break
         onset = earlier.onset()
     for _ in range(_MOST_CHANGES):
@@ -195,6 +193,11 @@ def _latest_unnoticed_us(due_us: pl.Series, begin_us: int, end_us: int, latest_u
         if cost > LIKELIHOOD_DROP:
             return int(at)
     return cap
+
+
+def fell(due_us: pl.Series, begin_us: int, end_us: int) -> bool:
+    """Tell whether the rate evidently fell between two instants."""
+    return _fall(due_us, begin_us, end_us) is not None
 
 
 def _fall(due_us: pl.Series, begin_us: int, end_us: int) -> tuple[float, int] | None:

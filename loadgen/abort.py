@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -77,6 +77,32 @@ class AbortWatch:
             second.lag.add(lag_us)
         if latency_us is not None and not failed:
             second.latency.add(latency_us)
+
+    def take(self) -> list[dict[str, Any]]:
+        """Return what ended since the last call, in plain values, for another watch's `merge`; it is forgotten here."""
+        seconds, self._seconds = self._seconds, deque()
+        return [
+            {
+                "at": second.at,
+                "ended": second.ended,
+                "failed": second.failed,
+                "lag": second.lag.to_document(),
+                "latency": second.latency.to_document(),
+            }
+            for second in seconds
+        ]
+
+    def merge(self, seconds: list[dict[str, Any]]) -> None:
+        """Take what another watch has taken, in any order."""
+        for document in seconds:
+            second = next((known for known in self._seconds if known.at == document["at"]), None)
+            if second is None:
+                second = _Second(int(document["at"]))
+                self._seconds = deque(sorted([*self._seconds, second], key=lambda one: one.at))
+            second.ended += int(document["ended"])
+            second.failed += int(document["failed"])
+            second.lag.merge(Histogram.from_document(document["lag"]))
+            second.latency.merge(Histogram.from_document(document["latency"]))
 
     def check(self, now_us: int) -> str | None:
         """Return why the replay should end, or `None`. To be called about once per second."""

@@ -10,7 +10,7 @@ import msgspec
 from loadgen.guard import Estimate
 from loadgen.recorder import writers_of
 from loadgen.scenario import Scenario
-from loadgen.summary import counts, fidelity, latencies_ms, stalls, tokens, without_warm_up
+from loadgen.summary import counts, errors, fidelity, latencies_ms, stalls, tokens, without_warm_up
 from loadgen.verdict import ClientState, verdict
 from traces.run import Manifest, RunDir
 
@@ -39,6 +39,7 @@ def conclude(
         aborted=aborted,
         stalls=stalls(run.scan("samples"), time_scale),
         client=client,
+        workers=manifest.workers,
         max_in_flight=scenario.replay.max_in_flight,
     )
     manifest.verdict = verdict(found, scenario.verdict)
@@ -49,19 +50,26 @@ def conclude(
         "condition": manifest.condition,
         "estimate": None if estimate is None else msgspec.to_builtins(estimate),
         "verdict": manifest.verdict,
+        "workers": msgspec.to_builtins(manifest.workers),
         "requests": counts(requests, never_taken),
+        "errors": errors(requests),
         "resent": client.resent,
         "tokens": tokens(requests),
         "latency_ms": latencies_ms(without_warm_up(requests, manifest.warm_ups_us), time_scale),
     }
 
 
-def compact(run: RunDir, *, whole: bool, planned: int | None, shards: int = 1) -> None:
-    """Merge shards: all requests of a run that is over; of one that may go on, those of its `shards` senders."""
+def compact(run: RunDir, manifest: Manifest, *, whole: bool, planned: int | None) -> None:
+    """Merge shards: all requests of a run that is over; of one that may go on, those of its own senders.
+
+    A worker that was lost may still be writing: its shards stay as they are.
+    """
+    senders = [part.shard for part in manifest.workers if part.state != "lost"] if manifest.workers else [0]
+    whole = whole and len(senders) >= len(manifest.workers)
     merge_all = whole and planned is not None and planned <= _COMPACT_ROWS
     if merge_all:
         run.compact("requests")
-    for writers in map(writers_of, range(shards)):
+    for writers in map(writers_of, senders):
         if not merge_all:
             run.compact("requests", writer=writers.requests)
         run.compact("samples", writer=writers.samples)

@@ -38,8 +38,8 @@ def new_run(scenario: Scenario, path: Path | None, cut: Cut, clock: EndpointCloc
         clock=clock or EndpointClock(),
         trace=cut.used,
         laps=cut.laps,
-        scenario=_recorded(scenario),
-        versions=_versions(),
+        scenario=filed_scenario(scenario),
+        versions=versions(),
         flush_s=scenario.replay.flush_us / 1e6,
     )
     return RunDir.create(path or _free_path(Path(scenario.run.directory) / name), manifest)
@@ -67,6 +67,13 @@ def stopped_run(path: Path) -> tuple[RunDir, Manifest, Scenario]:
     manifest = run.manifest()
     if manifest.state == "finished":
         raise BadInputError(f"{path}: the run is finished, nothing is left to send; start a new one")
+    if manifest.part is not None:
+        raise BadInputError(f"{path}: holds only what worker {manifest.part} sent; merge it with `ramptrace merge`")
+    if manifest.workers:
+        raise BadInputError(
+            f"{path}: its load was sent by {len(manifest.workers)} workers, and such a run cannot be gone on with; "
+            "start a new one"
+        )
     if manifest.trace is None or not (path / "trace.parquet").is_file():
         raise BadInputError(f"{path}: there is no trace.parquet to go on with; start a new run")
     return run, manifest, build_scenario(manifest.scenario, origin=f"{path}/run.json")
@@ -102,7 +109,7 @@ def same_clock(manifest: Manifest, found: EndpointClock | None, path: Path) -> N
     )
 
 
-def _recorded(scenario: Scenario) -> dict[str, Any]:
+def filed_scenario(scenario: Scenario) -> dict[str, Any]:
     """Return the scenario as the manifest keeps it: what the target's query says may be a key."""
     document: dict[str, Any] = msgspec.to_builtins(scenario)
     if scenario.target.url is not None:
@@ -110,7 +117,8 @@ def _recorded(scenario: Scenario) -> dict[str, Any]:
     return document
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the versions of what takes part in a replay."""
     found = {"python": sys.version.split()[0]}
     for package in _PACKAGES:
         try:

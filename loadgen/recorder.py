@@ -34,7 +34,7 @@ def writers_of(shard: int) -> Writers:
     """Return the writers' names of one process: no two processes share one.
 
     >>> writers_of(1)
-    Writers('worker1', 'replay1', 'unsent1')
+    Writers(requests='worker1', samples='replay1', unsent='unsent1')
     """
     return Writers(f"worker{shard}", f"replay{shard}", f"unsent{shard}")
 
@@ -71,6 +71,7 @@ class RequestRow(msgspec.Struct, kw_only=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     chunks: int | None = None
+    chunk_us: list[int] | None = None
     bytes_sent: int | None = None
     bytes_received: int | None = None
     max_gap_us: int | None = None

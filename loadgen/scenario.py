@@ -99,7 +99,8 @@ class ReplaySection(_Section, frozen=True, kw_only=True):
     """How to send it. `max_in_flight` 0 is no cap (open loop); waiting for a cap counts as lag.
 
     `loop` repeats the trace until `duration` (endpoint time), or until it is stopped. What is due within `warm_up`
-    of the start is sent and recorded, and counts for no latency and no verdict.
+    of the start is sent and recorded, and counts for no latency and no verdict. `record_chunks` keeps the instant of
+    every chunk (column `chunk_us`), some bytes each.
     """
 
     seed: int = 0
@@ -111,6 +112,7 @@ class ReplaySection(_Section, frozen=True, kw_only=True):
     duration: str | None = None
     warm_up: str = "0"
     stop_grace: str = "10s"
+    record_chunks: bool = False
     default_input_tokens: int = 256
     default_output_tokens: int = 128
 

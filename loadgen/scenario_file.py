@@ -89,6 +89,8 @@ def _check_target(scenario: Scenario, origin: str) -> None:
     speaks = target.dialect if target.kind == "sagemaker" else _SPEAKS.get(target.kind)
     if target.kind == "sagemaker" and not target.endpoint_name:
         raise BadInputError(f"{origin}: [target] kind sagemaker needs endpoint_name")
+    if target.kind == "sagemaker" and "?" in (target.url or ""):
+        raise BadInputError(f"{origin}: [target] url: a sagemaker address has no query; give https://HOST alone")
     if target.kind in _SPEAKS and not target.url:
         raise BadInputError(f"{origin}: [target] kind {target.kind} needs url")
     if target.kind == "triton" and not target.model:

@@ -48,6 +48,7 @@ class Sender:
         timeout_s: float,
         record: Callable[[RequestRow], None],
         watch: Watch | None = None,
+        record_chunks: bool = False,
     ) -> None:
         self._client = client
         self._endpoint = endpoint
@@ -56,6 +57,7 @@ class Sender:
         self._timeout_s = timeout_s
         self._record = record
         self._watch = watch
+        self._record_chunks = record_chunks
         self.in_flight = 0
         self.lag = Histogram()
         self.connect = Histogram()
@@ -63,7 +65,7 @@ class Sender:
     def send(self, item: Prepared) -> None:
         """Send one request and record how it ended. Never raises for what a server or a network does."""
         row = prepared_row(item, self._t0_us, self._endpoint.kind)
-        request, stamps, reply = item.request, Stamps(), Reply()
+        request, stamps, reply = item.request, Stamps(), Reply(keep_instants=self._record_chunks)
         body: Body | None = None
         if self._watch is not None:
             self._watch.due(row.due)
@@ -167,6 +169,8 @@ def _fill(row: RequestRow, stamps: Stamps, reply: Reply) -> None:
     row.last_token, row.max_gap_us, row.chunks = reply.last_token_us, reply.max_gap_us, reply.chunks
     row.input_tokens, row.output_tokens = reply.input_tokens, reply.output_tokens
     row.unit_id = reply.unit_id
+    if reply.chunk_instants_us and stamps.sent_us is not None:
+        row.chunk_us = [at_us - stamps.sent_us for at_us in reply.chunk_instants_us]
     if row.outcome in {"ok", "truncated"}:
         _judge(row, reply)
     if row.error_text:

@@ -11,6 +11,7 @@ import msgspec
 from loadgen.abort import AbortWatch, parse_rule
 from loadgen.checkpoint import Checkpoint
 from loadgen.dispatcher import Dispatcher
+from loadgen.histogram import Histogram
 from loadgen.link import TargetLink
 from loadgen.live.meter import Meter
 from loadgen.lookahead import LookAhead, Plan, Prepared
@@ -72,7 +73,7 @@ class Sending:
         self._shard = shard
         self._stopped = gevent.event.Event()
         self._abandoned = gevent.event.Event()
-        self._stop_reason: str | None = None
+        self.stop_reason: str | None = None
         self._dispatcher: Dispatcher | None = None
         self._sender: Sender | None = None
         self._schedule: Schedule
@@ -88,10 +89,10 @@ class Sending:
 
     def stop(self, reason: str) -> None:
         """Send no more; answers under way get `replay.stop_grace`. The reason is the one that unsent rows will have."""
-        self._stop_reason = self._stop_reason or reason
+        self.stop_reason = self.stop_reason or reason
         self._stopped.set()
         if self._dispatcher is not None:
-            self._dispatcher.stop(self._stop_reason)
+            self._dispatcher.stop(self.stop_reason)
 
     def abandon(self) -> None:
         """End the answers under way at once, when it was told to stop."""
@@ -108,9 +109,14 @@ class Sending:
         return self._sender.in_flight if self._sender else 0
 
     @property
+    def lag(self) -> Histogram:
+        """How late requests went out, so far."""
+        return self._sender.lag if self._sender else Histogram()
+
+    @property
     def lag_p99_us(self) -> int | None:
         """The 99th percentile of the lag so far."""
-        return self._sender.lag.quantile_us(0.99) if self._sender else None
+        return self.lag.quantile_us(0.99)
 
     @property
     def client_state(self) -> ClientState:
@@ -174,6 +180,7 @@ class Sending:
             timeout_s=target.request_timeout_us / time_scale / 1e6,
             record=self._record,
             watch=self._meter,
+            record_chunks=replay.record_chunks,
         )
         dispatcher = self._dispatcher = Dispatcher(
             lookahead,
@@ -184,8 +191,8 @@ class Sending:
             max_in_flight=replay.max_in_flight,
             give_up_us=None if last_due_us is None else last_due_us + drain_us,
         )
-        if self._stop_reason is not None:
-            dispatcher.stop(self._stop_reason)
+        if self.stop_reason is not None:
+            dispatcher.stop(self.stop_reason)
         try:
             dispatcher.run()
             if last_due_us is not None:
@@ -194,7 +201,7 @@ class Sending:
             if self._stopped.is_set():
                 dispatcher.drain(replay.stop_grace_us / 1e6, self._abandoned)
         finally:
-            dispatcher.cancel(self._stop_reason or "drain_timeout")
+            dispatcher.cancel(self.stop_reason or "drain_timeout")
             self._record_unsent(lookahead.taken, dispatcher.left, dispatcher.stop_reason or "internal_error")
 
     def _elapsed_us(self) -> int:

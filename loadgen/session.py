@@ -233,7 +233,7 @@ class ReplaySession(ABC):
                 estimate=self._estimate,
             )
         )
-        in_thread(lambda: compact(self.run, whole=not partial, planned=self._planned))
+        in_thread(lambda: compact(self.run, manifest, whole=not partial, planned=self._planned))
         if partial:
             manifest.state = "interrupted"  # now: who stopped it may not wait for the collector's tail
         self.run.write_manifest(manifest)

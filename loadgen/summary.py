@@ -12,10 +12,12 @@ from typing import Any, Final
 
 import polars as pl
 
+from loadgen.parts import broken
 from loadgen.recorder import AS_RECORDED, KILLED
 from loadgen.scenario import VerdictSection
 from loadgen.verdict import ClientState, Fidelity
 from loadgen.windows import UNOFFERED, find_untrusted
+from traces.run import WorkerPart
 
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _LAG_QUANTILES = {"lag_p50_ms": 0.5, "lag_p99_ms": 0.99, "lag_p999_ms": 0.999}
@@ -70,6 +72,21 @@ def counts(requests: pl.LazyFrame, never_taken: Mapping[str, int] | None = None)
     return found
 
 
+def errors(requests: pl.LazyFrame, most: int = 5) -> list[dict[str, Any]]:
+    """Return the most frequent failures: `outcome`, `kind`, `text` (a word of the server's, or null) and `rows`."""
+    failed = ~pl.col("outcome").cast(pl.String).is_in(["ok", "not_sent"]) & pl.col("error_kind").ne_missing(AS_RECORDED)
+    grouped = (
+        requests.filter(failed)
+        .group_by(
+            pl.col("outcome").cast(pl.String), pl.col("error_kind").alias("kind"), pl.col("error_text").alias("text")
+        )
+        .agg(pl.len().alias("rows"))
+        .sort("rows", "outcome", "kind", "text", descending=[True, False, False, False])
+        .head(most)
+    )
+    return grouped.collect(engine="streaming").to_dicts()
+
+
 def tokens(requests: pl.LazyFrame) -> dict[str, dict[str, int | float | None]]:
     """Return, for `input` and `output`, how the tokens that the server reports compare with those that were planned.
 
@@ -116,6 +133,7 @@ def fidelity(
     aborted: str | None = None,
     stalls: pl.LazyFrame = NO_STALLS,
     client: ClientState = _UNKNOWN,
+    workers: Sequence[WorkerPart] = (),
     max_in_flight: int = 0,
 ) -> Fidelity:
     """Return how well the schedule was held, from a Request table (client clock); warm-up does not count."""
@@ -142,6 +160,8 @@ def fidelity(
         rows_killed=found["failed"].get(KILLED, 0),
         aborted=aborted,
         max_in_flight=max_in_flight,
+        broken_workers=broken(workers),
+        clock_error_ms=max((part.clock_error_us for part in workers), default=0) / 1e3,
         time_scale=time_scale,
     )
 

@@ -33,7 +33,7 @@ class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
     """What a run's verdict is formed from. Lags in client ms; `connect_p99_ms` is of connections opened when due.
 
     `rows_killed` may have been sent or not. `cpu_share` and `cpu_wait_share`: shares of the run in which the sending
-    thread ran, and waited for a processor.
+    thread ran, and waited for a processor. `clock_error_ms` bounds how far workers' clocks were off the master's.
     """
 
     rows_planned: int
@@ -50,6 +50,8 @@ class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
     rows_killed: int = 0
     aborted: str | None = None
     max_in_flight: int = 0
+    broken_workers: list[str] = []
+    clock_error_ms: float = 0.0
     time_scale: float
 
 
@@ -60,6 +62,7 @@ def verdict(fidelity: Fidelity, limits: VerdictSection) -> dict[str, Any]:
     is not the whole trace, but does not make what was measured before invalid.
     """
     judged = [
+        _judge_workers(fidelity),
         _judge_lag(fidelity, limits),
         _judge_windows(fidelity, limits),
         _judge_processor(fidelity, limits),
@@ -74,6 +77,7 @@ def verdict(fidelity: Fidelity, limits: VerdictSection) -> dict[str, Any]:
         "status": INVALID if INVALID in levels else DEGRADED if found else VALID,
         "reasons": [reason for _, reason in found],
         **fidelity.lag_ms,
+        "clock_error_ms": fidelity.clock_error_ms,
         "rows_planned": fidelity.rows_planned,
         "rows_sent": fidelity.rows_sent,
         "warm_up_rows": fidelity.warm_up_rows,
@@ -91,16 +95,27 @@ def verdict(fidelity: Fidelity, limits: VerdictSection) -> dict[str, Any]:
     }
 
 
-def _judge_lag(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, str] | None:
-    p99_ms = fidelity.lag_ms["lag_p99_ms"]
-    if p99_ms is None or p99_ms <= limits.degraded_lag_p99_ms:
+def _judge_workers(fidelity: Fidelity) -> tuple[str, str] | None:
+    if not fidelity.broken_workers:
         return None
-    invalid = p99_ms > limits.invalid_lag_p99_ms
+    return INVALID, "not every worker did its share: " + "; ".join(fidelity.broken_workers)
+
+
+def _judge_lag(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, str] | None:
+    """Judge the lag against the schedule that is common to all workers: their clocks' error adds to it."""
+    own_ms, error_ms = fidelity.lag_ms["lag_p99_ms"], fidelity.clock_error_ms
+    if own_ms is None or own_ms + error_ms <= limits.degraded_lag_p99_ms:
+        return None
+    invalid = own_ms + error_ms > limits.invalid_lag_p99_ms
     limit = limits.invalid_lag_p99_ms if invalid else limits.degraded_lag_p99_ms
-    return (
-        INVALID if invalid else DEGRADED,
-        f"p99 lag {p99_ms:.1f} ms exceeds {limit:g} ms; " + _remedy(p99_ms, fidelity),
-    )
+    level, widened = INVALID if invalid else DEGRADED, ""
+    if error_ms:
+        widened = f" with the error of the workers' clocks, {error_ms:.1f} ms,"
+    if own_ms <= limit < own_ms + error_ms:
+        remedy = "bring master and workers closer together, or raise the limit if their common rhythm matters less"
+    else:
+        remedy = _remedy(own_ms, fidelity)
+    return level, f"p99 lag {own_ms:.1f} ms{widened} exceeds {limit:g} ms; {remedy}"
 
 
 def _judge_windows(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, str] | None:

@@ -38,6 +38,7 @@ class TraceUsed(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Which trace a run replays, and how it was cut.
 
     `transforms` are the steps that made the file, as its metadata states them; the window was cut after them.
+    `sampling_percent`: the share of the real requests that its rows are, where that was declared.
     """
 
     source: str
@@ -46,6 +47,7 @@ class TraceUsed(msgspec.Struct, kw_only=True, omit_defaults=True):
     window: str | None = None
     rows: int | None = None
     transforms: list[LineageStep] = []
+    sampling_percent: float | None = None
 
 
 class Laps(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,11 +77,35 @@ class Stretch(msgspec.Struct, kw_only=True):
     ended_us: int | None = None
 
 
+class WorkerPart(msgspec.Struct, kw_only=True):
+    """One of the processes that sent a run's load; `shard` is what its request rows have as theirs.
+
+    `planned` rows were its to send (null: no end). Its clock was read against the master's, over the network:
+    instants are corrected by `clock_offset_us`, and may still be off by `clock_error_us`. `state` `lost`: it was out of
+    reach before its end, and what it sent may be missing. `shared`: it wrote into this very directory.
+    """
+
+    shard: int
+    host: str
+    state: Literal["running", "finished", "stopped", "failed", "lost", "merged"] = "running"
+    detail: str | None = None
+    planned: int | None = None
+    shared: bool = True
+    clock_offset_us: int = 0
+    clock_error_us: int = 0
+    hub_latency_p99_us: int | None = None
+    connect_p99_us: int | None = None
+    cpu_share: float | None = None
+    cpu_wait_share: float | None = None
+
+
 class Manifest(msgspec.Struct, kw_only=True):
     """`run.json`: what a run is, from its start on. Instants are µs since 1970 UTC on the client clock.
 
     `state` is `running` until the replay (or the collector, alone) closes it; a run found `running` later was killed.
     `simulated` (seed and profile) tells a run in virtual time, in which nothing was sent over any network.
+    `workers` is empty for a load sent by one process. `part` is the shard of a worker that wrote a directory of its own
+    (the same `run_id`, that worker's rows alone, to be merged into the run's).
     """
 
     run_id: str
@@ -101,6 +127,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     verdict: dict[str, Any] | None = None
     laps: Laps | None = None
     stretches: list[Stretch] = msgspec.field(default_factory=list)
+    workers: list[WorkerPart] = msgspec.field(default_factory=list)
+    part: int | None = None
 
     @property
     def warm_ups_us(self) -> list[tuple[int, int]]:

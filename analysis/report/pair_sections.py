@@ -7,6 +7,7 @@ from typing import Any, Final
 from analysis.compare import Comparison
 from analysis.pairs import Pair
 from analysis.report import pair_charts, palette
+from analysis.report.consequences import statistics_lines
 from analysis.report.ecdf import COLOURS, ecdf_chart, ecdf_note
 from analysis.report.markup import Markup, element, table
 from analysis.report.parts import Charts, figure
@@ -87,7 +88,7 @@ def _pair(pair: Pair, charts: Charts, place: str) -> list[Any]:
             )
         )
     found: list[Any] = [table(("", pair.before, pair.after, "known how"), rows, numeric=(1, 2))]
-    found += [element("p", note, class_="soft") for note in pair.notes]
+    found += [element("p", told, class_="soft") for told in (*statistics_lines(pair), *pair.notes)]
     title = "The two start-ups, as the pair tells them apart"
     found += figure(title, pair_charts.lanes(pair), charts, f"{place}-lanes", _LANES_NOTE, keys=_LANES_KEYS)
     note = element("p", "; ".join(f"{name}: {words}" for name, words in SPLIT_WORDS.items()) + ".", class_="soft")

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from analysis.analyse import RunAnalysis
 from analysis.latency import MEASURES
+from analysis.reached import Objective
 from analysis.records import PhaseRow, ScaleOutResult
 from analysis.report import charts as draw
 from analysis.report import palette
+from analysis.report.consequences import cost_lines, reached_lines
 from analysis.report.ladder import AlarmRule, alarm_rule, ladder, ladder_note
 from analysis.report.markup import Markup, element, grouped_table, table
 from analysis.report.parts import Charts, drawn, figure
@@ -58,7 +60,7 @@ def run_section(analysis: RunAnalysis, charts: Charts, number: int, *, alone: bo
     )
     rule = alarm_rule(analysis.snapshots)
     for found in analysis.scale_outs:
-        parts += _scale_out(found, charts, f"run{number}-out{found.index}", rule)
+        parts += _scale_out(found, analysis.objective, charts, f"run{number}-out{found.index}", rule)
     parts += _latency(analysis, charts, f"run{number}-latency")
     parts += [element("h3", "Replay fidelity"), _fidelity(analysis)]
     if analysis.findings:
@@ -86,7 +88,9 @@ def _demand_note(analysis: RunAnalysis) -> Markup:
     return element("p", text, class_="soft")
 
 
-def _scale_out(found: ScaleOutResult, charts: Charts, place: str, rule: AlarmRule | None) -> list[Any]:
+def _scale_out(
+    found: ScaleOutResult, objective: Objective, charts: Charts, place: str, rule: AlarmRule | None
+) -> list[Any]:
     units = f"{_count(found.units_before)} → {_count(found.units_desired)} units"
     parts: list[Any] = [element("h3", f"Scale-out {found.index + 1}: {units}")]
     if found.index:
@@ -116,8 +120,10 @@ def _scale_out(found: ScaleOutResult, charts: Charts, place: str, rule: AlarmRul
         parts.append(element("div", *_terms(found), class_="soft terms"))
         parts.append(table(head, rows, numeric=(1, 2, 3, 4)))
     note = element("p", ladder_note(rule), class_="soft")
-    steps = figure("Detection, rung by rung", ladder(found, rule), charts, f"{place}-ladder", note)
-    return [*parts, *steps, *_units(found)]
+    parts += figure("Detection, rung by rung", ladder(found, rule), charts, f"{place}-ladder", note)
+    told = [*reached_lines(found), *cost_lines(found, objective)]
+    parts.append(element("pre", "\n".join(told)) if told else None)
+    return [*parts, *_units(found)]
 
 
 def _terms(found: ScaleOutResult) -> list[Markup]:

@@ -97,7 +97,7 @@ def units_words(analysis: RunAnalysis) -> str:
     told = f"The endpoint had {first} unit{'' if first == 1 else 's'}"
     if len(analysis.capacity) > 1:
         return f"{told} at the start and {analysis.capacity[-1].units} at the end."
-    if described_units(analysis.snapshots, "describe-endpoint-last") == first:
+    if described_units(analysis.snapshots, "last") == first:
         return f"{told} from the start and never changed."
     return f"{told} at the start; no change was seen."
 

@@ -137,14 +137,14 @@ KUBERNETES: Final = {
     "pod.download-finished": Signal(_PODS, "download_finished", "event", "node", US_PER_S, verified=True),
     "pod.ready": Signal(_PODS, "ready", "event", "node", US_PER_S, verified=True),
     "pod.ready-in-service": Signal(_PODS, "in_service", "event", "node", US_PER_S, verified=True),
+    # With a Service: a pod is sent traffic after it is ready.
+    "pod.ready-before-service": Signal(_PODS, "in_service", "event", "node", US_PER_S),
     "pod.other": Signal(_PODS, None, "event", "service", US_PER_S, verified=True),
     "pull.started": Signal(_KUBELET, "pull_started", "event", "node", US_PER_S, verified=True),
     "pull.finished": Signal(_KUBELET, "pull_finished", "event", "node", US_PER_S, verified=True),
     "pull.length": Signal(_KUBELET, "pull_finished", "reported", "node", US_PER_MS, verified=True),
     "pull.other": Signal(_KUBELET, None, "event", "node", US_PER_S, verified=True),
     "endpoint.ready": Signal("kubernetes:endpointslices", "in_service", "event", "client"),
-    # What set the change off: the slice was written after it.
-    "endpoint.trigger": Signal("kubernetes:endpointslices", "in_service", "event", "service", US_PER_S),
     "node.stamp": Signal("kubernetes:nodes", None, "event", "service", US_PER_S, verified=True),
     "node.allocatable": Signal("kubernetes:nodes", None, "event", "client"),
     "nodeclaim.stamp": Signal("kubernetes:nodeclaims", None, "event", "service", US_PER_S),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Self
@@ -35,8 +35,9 @@ from loadgen.collect.base import (
 )
 from loadgen.collect.pacing import CALLS_PER_S, Limiter
 from loadgen.collect.rows import redact
-from traces.clock import ClientClock, EndpointClock, to_us
+from traces.clock import ClientClock, EndpointClock, offset_between, to_us
 from traces.errors import BadInputError
+from traces.units import US_PER_S
 
 PROMQL = "monitoring"
 """The service of the signed PromQL interface, which botocore does not know."""
@@ -69,7 +70,7 @@ _DENIED = {
 }
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 10
-_PAGES_AT_MOST = 50
+_PAGES_AT_MOST = 200
 
 
 class Permission(NamedTuple):
@@ -88,25 +89,47 @@ class Permission(NamedTuple):
 
 
 class Offsets:
-    """The newest clock offset of each service: its Date header minus our time as mapped to the endpoint clock."""
+    """How far each service's clock is ahead of ours as mapped to the endpoint clock, from its Date headers.
+
+    A header is cut to the second, and was written some time between the request and its answer: each one bounds the
+    offset on both sides, and all of them together do so tightly. Where two contradict each other a clock was set, and
+    the newer one holds.
+    """
 
     def __init__(self, endpoint_clock: EndpointClock) -> None:
         self._clock = endpoint_clock
         self._newest: dict[str, tuple[int, int]] = {}
+        self._bounds: dict[str, tuple[int, int]] = {}
 
-    def read(self, service: str, date: str | None, received_us: int) -> None:
+    def read(self, service: str, date: str | None, sent_us: int, received_us: int) -> None:
         """Note a response's Date header (1 s resolution); an unreadable one is ignored."""
         try:
             stamped = parsedate_to_datetime(date or "")
         except ValueError:
             return
-        if stamped.tzinfo is not None:
-            self._newest[service] = (to_us(stamped) - self._clock.to_endpoint_us(received_us), received_us)
+        if stamped.tzinfo is None:
+            return
+        date_us = to_us(stamped)
+        lo_us = date_us - self._clock.to_endpoint_us(received_us)
+        hi_us = date_us + US_PER_S - self._clock.to_endpoint_us(sent_us)
+        self._newest[service] = (lo_us, received_us)
+        old_lo_us, old_hi_us = self._bounds.get(service, (lo_us, hi_us))
+        both = max(lo_us, old_lo_us), min(hi_us, old_hi_us)
+        self._bounds[service] = both if both[0] <= both[1] else (lo_us, hi_us)
 
     def drain(self) -> dict[str, tuple[int, int]]:
-        """Return (offset µs, when received) by service since the last call."""
+        """Return (Date header minus our time, µs; when received) by service since the last call."""
         found, self._newest = self._newest, {}
         return found
+
+    def lead_us(self) -> int:
+        """Return how far the services are ahead of us altogether (µs); 0 within what cannot be told from nothing."""
+        bounds = self._bounds.values()
+        return offset_between(min(lo for lo, _ in bounds), max(hi for _, hi in bounds)) if bounds else 0
+
+    def bounds(self) -> dict[str, tuple[int, int]]:
+        """Return the bounds on each service's offset (µs) from all readings so far."""
+        return dict(self._bounds)
 
 
 class Api:
@@ -115,6 +138,8 @@ class Api:
     def __init__(self, service: str, clock: ClientClock, limiter: Limiter, offsets: Offsets) -> None:
         self.client: Any = None
         self.permitted: set[str] = set()
+        self.outcomes: dict[str, SourceError | None] = {}
+        """How the newest call of each operation ended."""
         self.service = service
         self.clock = clock
         self.limiter = limiter
@@ -124,7 +149,17 @@ class Api:
         """Return the answer to one call; raises `SourceError`."""
         if operation not in self.permitted:
             raise RuntimeError(f"{self.service} {operation} is in no source's table of permissions")
-        await self.limiter.wait(f"{self.service}.{operation}")
+        try:
+            answer = await self.limiter.calling(
+                f"{self.service}.{operation}", lambda: self._once(operation, parameters)
+            )
+        except SourceError as error:
+            self.outcomes[operation] = error
+            raise
+        self.outcomes[operation] = None
+        return answer
+
+    async def _once(self, operation: str, parameters: Mapping[str, Any]) -> Answer:
         sent_us = self.clock.now_us()
         try:
             data = await getattr(self.client, operation)(**parameters)
@@ -132,7 +167,7 @@ class Api:
             raise typed(error, f"{self.service} {operation}") from error
         received_us = self.clock.now_us()
         headers = data.pop("ResponseMetadata", {}).get("HTTPHeaders", {})
-        self.offsets.read(self.service, headers.get("date"), received_us)
+        self.offsets.read(self.service, headers.get("date"), sent_us, received_us)
         return Answer(data, sent_us, received_us)
 
     async def pages(
@@ -150,20 +185,38 @@ class Api:
             if not position or position == parameters.get(asked):
                 return
             parameters[asked] = position
+        raise MalformedError(f"{self.service} {operation}: more than {_PAGES_AT_MOST} pages; the rest was left out")
 
 
 def typed(error: Exception, call: str) -> SourceError:
     """Return the typed error for what botocore raised; the message is fit for a row and for the terminal."""
     kind: type[SourceError] = MalformedError
+    retry_s = None
     if isinstance(error, ClientError):
         code = str(error.response.get("Error", {}).get("Code", ""))
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        metadata = error.response.get("ResponseMetadata", {})
+        status = metadata.get("HTTPStatusCode", 0)
         kind = kind_of(code, status)
+        retry_s = retry_after_s(kind, status, metadata.get("HTTPHeaders", {}).get("retry-after"))
     elif isinstance(error, (NoCredentialsError, CredentialRetrievalError, TokenRetrievalError)):
         kind = ExpiredError
     elif isinstance(error, (HTTPClientError, BotoConnectionError)):
         kind = SourceUnreachableError
-    return kind(redact(f"{call}: {error}"))
+    found = kind(redact(f"{call}: {error}"))
+    found.retry_s = retry_s
+    return found
+
+
+def retry_after_s(kind: type[SourceError], status: int, header: str | None) -> float | None:
+    """Return how long to wait before a failed call is worth another try: what the service asks for, or no time.
+
+    >>> retry_after_s(ThrottledError, 429, "2"), retry_after_s(DeniedError, 403, None)
+    (2.0, None)
+    """
+    if kind is not ThrottledError and status < 500:
+        return None
+    text = (header or "").strip()
+    return float(text) if text.isdecimal() else 0.0
 
 
 def kind_of(code: str, status: int) -> type[SourceError]:
@@ -181,8 +234,7 @@ def kind_of(code: str, status: int) -> type[SourceError]:
 class Aws:
     """The session and its clients, which `open` opens and the end of `async with` closes.
 
-    `endpoint_url` replaces every service's own address. Botocore's own retries wait in wall time and hide throttling,
-    so under a compressed clock there are none; our own loop slows down and says so.
+    `endpoint_url` replaces every service's own address.
     """
 
     def __init__(
@@ -198,10 +250,9 @@ class Aws:
         self.session = session()
         self.verify_tls = verify_tls
         self.offsets = Offsets(endpoint_clock)
-        self.limiter = Limiter(CALLS_PER_S * endpoint_clock.time_scale)
+        self.limiter = Limiter(CALLS_PER_S, endpoint_clock.time_scale)
         self.region = region or self.session.get_config_variable("region")
         self._clock = clock
-        self._attempts = 2 if endpoint_clock.time_scale == 1 else 1
         self._endpoint_url = endpoint_url
         self._stack = AsyncExitStack()
         self._apis: dict[str, Api] = {}
@@ -258,12 +309,12 @@ class Aws:
             raise BadInputError(f"the AWS credentials cannot be read: {redact(str(error))}") from error
 
     def _config(self) -> AioConfig:
-        retries = {"mode": "adaptive" if self._attempts > 1 else "standard", "total_max_attempts": self._attempts}
         return AioConfig(
             connect_timeout=_CONNECT_TIMEOUT_S,
             read_timeout=_READ_TIMEOUT_S,
             max_pool_connections=16,
-            retries=retries,
+            # Our own: they know the endpoint's clock, and tell the source's pace of every throttling.
+            retries={"mode": "standard", "total_max_attempts": 1},
             user_agent_extra="ramptrace",
             # A proxy of the environment cannot reach our own machine.
             proxies={} if is_loopback(self._endpoint_url) else None,

@@ -22,6 +22,9 @@ class SourceError(Exception):
 
     reason: ClassVar[str] = "malformed"
 
+    retry_s: float | None = None
+    """How long to wait at least before the same call may do better; `None` where it would not."""
+
 
 class ThrottledError(SourceError):
     """The service asks for fewer calls."""

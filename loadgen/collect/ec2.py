@@ -11,7 +11,7 @@ from loadgen.collect.anchors import EC2
 from loadgen.collect.base import Source, Stream
 from loadgen.collect.ec2_activities import Activities
 from loadgen.collect.ec2_groups import LAST, Group, GroupPolicies, GroupState, Instances, found_group, learn
-from loadgen.collect.opening import first_call
+from loadgen.collect.first_call import first_call
 from loadgen.collect.platform import Context
 from loadgen.collect.probe import Probe, probe_urls
 from loadgen.collect.scaling import Scaled

@@ -25,8 +25,10 @@ class Group:
         self.name = name
         self.since_us = since_us
         self.target_groups: list[str] | None = None
-        self.starting: dict[str, str] = {}
-        """Instance → its lifecycle state, as long as it is on its way into service."""
+        self.starting: set[str] = set()
+        """Instances that are to be looked at: the first ones once, others until they were seen running."""
+        self.new: set[str] = set()
+        """Instances that came, or were on their way, when the collection looked."""
         self.addresses: dict[str, str] = {}
 
     @property
@@ -102,7 +104,8 @@ class GroupState:
             if change is None:
                 continue
             detail = {"from": change.old, "to": change.new}
-            rose = change.new > change.old
+            # Behind a load balancer InService is not yet in service.
+            rose = change.new > change.old and not (key == "current" and self._group.target_groups)
             field = {"desired": "DesiredCapacity", "current": "CurrentInService"}[key]
             signal = f"{key}.rose" if rose else "group.other"
             native = f"{key}:{change.old}->{change.new}:{answer.received_us}"
@@ -111,16 +114,16 @@ class GroupState:
 
     def _instance_rows(self, instance: Mapping[str, Any], answer: Answer, absent_us: int | None) -> list[Row]:
         unit, state = str(instance.get("InstanceId")), str(instance.get("LifecycleState"))
-        if state.startswith("Pending"):
-            self._group.starting[unit] = state
-        elif not state.startswith("Warmed"):
-            self._group.starting.pop(unit, None)
+        if unit not in self._polled and not state.startswith("Warmed"):
+            self._group.starting.add(unit)
+            if absent_us is not None or state.startswith("Pending"):
+                self._group.new.add(unit)
         change = self._polled.first_time(unit, state, answer, absent_us)
         if change is None:
             return []
         # Back from Standby is no new unit.
-        new = state == "InService" and (change.old is None or str(change.old).startswith(("Pending", "Warmed")))
-        if new:
+        serving = state == "InService" and (change.old is None or str(change.old).startswith(("Pending", "Warmed")))
+        if serving:
             balanced = bool(self._group.target_groups)
             signal = "instance.state" if balanced else "instance.in-service"
             detail = {"milestone": "lifecycle-InService"}
@@ -171,12 +174,11 @@ class Instances:
         self.period_us = period_us
         self._api, self._group = api, group
         self._polled = Polled()
-        self._watched: set[str] = set()
 
     async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
         """Return launch times, and changes to running."""
         reading = Reading()
-        ids = sorted(self._watched | self._group.starting.keys())[:_IDS_AT_MOST]
+        ids = sorted(self._group.starting)[:_IDS_AT_MOST]
         if not ids:
             return reading
         filters = [{"Name": "instance-id", "Values": ids}]
@@ -193,9 +195,11 @@ class Instances:
         launched = instance.get("LaunchTime")
         launch_us = to_us(launched) if isinstance(launched, datetime) else None
         rows: list[Row] = []
-        first = unit not in self._polled
+        # One that runs at the first look is new only if the collection saw it come.
+        first = unit not in self._polled and unit in self._group.new
         change = self._polled.changed(unit, state, answer)
-        (self._watched.discard if state in {"running", "terminated"} else self._watched.add)(unit)
+        if state not in {"pending", "stopped"}:
+            self._group.starting.discard(unit)
         about: dict[str, Any] = {"instance_type": instance.get("InstanceType")}
 
         def row(signal: str, name: str, lo_us: int | None, hi_us: int | None, **detail: Any) -> Row:

@@ -128,6 +128,7 @@ class ServiceConfiguration:
         answer = await self._api.call("describe_task_definition", taskDefinition=name)
         definition = answer.data.get("taskDefinition") or {}
         self.log_streams = log_streams(definition)
+        self._watched.checked = any(c.get("healthCheck") for c in definition.get("containerDefinitions") or ())
         reading.snapshots["describe-task-definition"] = redact_definition(definition)
         if not self._denied:
             try:

@@ -39,6 +39,8 @@ class EcsService:
         self.since_us = since_us
         self.target_groups: list[str] | None = None
         self.task_definition: str | None = None
+        self.checked: bool | None = None
+        """Whether a container has a health check; `None` until the task definition has been read."""
         self.tasks: dict[str, Mapping[str, Any]] = {}
         """Task id → the task as it was last described, as long as it runs."""
         self.machines: dict[str, Mapping[str, Any]] = {}
@@ -135,7 +137,10 @@ class Tasks:
         if change is None or health != "HEALTHY":
             return []
         # Without a load balancer a healthy task is in service; with one the targets' health says when.
-        signals = ["task.healthy"] + (["task.healthy-in-service"] if self._watched.target_groups == [] else [])
+        # The engine was ready before the check noticed.
+        bounds: dict[str, int | None] = {"task.healthy": None}
+        if self._watched.target_groups == []:
+            bounds["task.healthy-in-service"] = change.lo_us
         return [
             observation(
                 ECS[signal],
@@ -143,11 +148,11 @@ class Tasks:
                 f"{unit}:{signal.partition('.')[2]}",
                 answer,
                 unit_id=unit,
-                lo_us=change.lo_us,
+                lo_us=lo_us,
                 hi_us=change.hi_us,
                 resolution_us=change.hi_us - change.lo_us,
             )
-            for signal in signals
+            for signal, lo_us in bounds.items()
         ]
 
 
@@ -193,7 +198,7 @@ def task_rows(task: Mapping[str, Any], answer: Answer, watched: EcsService) -> l
     started = _instant(task.get("startedAt"))
     if started is not None:
         rows.append(row("task.started", "startedAt", min(pulled[1] or created, started), started, **_images(task)))
-        if watched.target_groups == [] and task.get("healthStatus") in {None, "UNKNOWN"} and not _checked(task):
+        if watched.target_groups == [] and watched.checked is False:
             rows.append(row("task.running", "running", started, started))
     machine = watched.machines.get(str(task.get("containerInstanceArn")), {})
     registered = _instant(machine.get("registeredAt"))
@@ -241,11 +246,6 @@ def addresses(task: Mapping[str, Any]) -> set[str]:
 def _host_ports(task: Mapping[str, Any]) -> set[int]:
     bindings = (b for c in task.get("containers") or () for b in c.get("networkBindings") or ())
     return {int(binding["hostPort"]) for binding in bindings if binding.get("hostPort")}
-
-
-def _checked(task: Mapping[str, Any]) -> bool:
-    """Tell whether a container of the task has a health check whose status is known."""
-    return any(c.get("healthStatus") not in {None, "UNKNOWN"} for c in task.get("containers") or ())
 
 
 def _images(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from loadgen.collect.alarms import history_rows, parse_instant_us
+from loadgen.collect.alarms import history_rows, inward, parse_instant_us
 from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, Reading, Row
 from loadgen.collect.rows import observation, redact
+from loadgen.collect.scaling import ScalingPolicies
 from loadgen.collect.variant import Watched, variant_of
 from traces.clock import to_datetime
 from traces.units import US_PER_MS, US_PER_S
@@ -37,11 +38,12 @@ class Events:
         Permission("sqs", "delete_message_batch", ("sqs:DeleteMessage",), "that the queue empties", ("{queue}",)),
     )
 
-    def __init__(self, api: Api, watched: Watched, queue_url: str, period_us: int) -> None:
+    def __init__(self, api: Api, watched: Watched, queue_url: str, period_us: int, policies: ScalingPolicies) -> None:
         self.period_us = period_us
         self._api = api
         self._watched = watched
         self._queue_url = queue_url
+        self._policies = policies
         self._read: list[str] = []
         self._counts: dict[str, tuple[int, int]] = {}
 
@@ -76,10 +78,21 @@ class Events:
         if at_us is None or at_us < self._watched.since_us or not isinstance(detail, Mapping):
             return []
         if event.get("detail-type") == "CloudWatch Alarm State Change":
-            return alarm_rows(detail, answer, self._watched.resource)
+            rows = alarm_rows(detail, answer, self._watched.resource)
+            return [inward(row) for row in rows] if detail.get("alarmName") in self._policies.inward else rows
         if detail.get("EndpointName") != self._watched.endpoint:
             return []
         return endpoint_rows(event, at_us, self._watched, answer, self._counts)
+
+
+def queue_arn(url: str, region: str | None) -> str:
+    """Return the ARN of the queue at an address.
+
+    >>> queue_arn("https://sqs.us-east-1.amazonaws.com/123456789012/events", "us-east-1")
+    'arn:aws:sqs:us-east-1:123456789012:events'
+    """
+    _, account, name = url.rsplit("/", 2)
+    return f"arn:aws:sqs:{region or '*'}:{account}:{name}"
 
 
 def event_of(body: Any) -> Mapping[str, Any] | None:

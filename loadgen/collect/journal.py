@@ -58,6 +58,10 @@ class Journal:
                 self._rows["samples"].append(row)
         self._snapshots |= reading.snapshots
 
+    def pending(self) -> tuple[int, int]:
+        """Return how many observations and samples wait to be written."""
+        return len(self._rows["observations"]), len(self._rows["samples"])
+
     def add(self, table: str, row: Row) -> None:
         """Take one row as it is."""
         self._rows[table].append(row)

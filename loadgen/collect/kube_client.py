@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, Self
 import aiohttp
 import msgspec
 
+from loadgen.collect.aws import Offsets
 from loadgen.collect.base import (
     Answer,
     DeniedError,
@@ -76,7 +77,7 @@ class Cluster:
     """A cluster's API server, open between `async with`."""
 
     def __init__(
-        self, clock: ClientClock, offsets: Any, *, url: str | None, kubeconfig: str | None, context: str | None
+        self, clock: ClientClock, offsets: Offsets, *, url: str | None, kubeconfig: str | None, context: str | None
     ) -> None:
         self._clock = clock
         self._offsets = offsets
@@ -138,16 +139,16 @@ class Cluster:
                         if line.strip():
                             yield Answer(_object(line, path), sent_us, received_us)
                     if len(rest) > _LONGEST_LINE:
-                        raise MalformedError(f"{path}: an event of a watch has no end")
+                        raise MalformedError(f"{called(path)}: an event of a watch has no end")
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise SourceUnreachableError(redact(f"{path}: the watch was cut off ({error})")) from error
+                raise SourceUnreachableError(redact(f"{called(path)}: the watch was cut off ({error})")) from error
 
     async def _whole(self, path: str, query: Mapping[str, str]) -> tuple[bytes, int, int]:
         async with self._response(path, query, read_s=_READ_S) as (response, sent_us):
             try:
                 body = await response.read()
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise SourceUnreachableError(redact(f"{path}: the answer was cut off ({error})")) from error
+                raise SourceUnreachableError(redact(f"{called(path)}: the answer was cut off ({error})")) from error
             return body, sent_us, self._clock.now_us()
 
     @asynccontextmanager
@@ -167,9 +168,9 @@ class Cluster:
                 _request_timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_S, sock_read=read_s),
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise SourceUnreachableError(redact(f"{path}: {type(error).__name__} {error}")) from error
+            raise SourceUnreachableError(redact(f"{called(path)}: {type(error).__name__} {error}")) from error
         async with response:
-            self._offsets.read(SERVICE, response.headers.get("Date"), self._clock.now_us())
+            self._offsets.read(SERVICE, response.headers.get("Date"), sent_us, self._clock.now_us())
             if response.status != 200:
                 raise refused(response.status, await _message(response), path)
             yield response, sent_us
@@ -185,7 +186,16 @@ def refused(status: int, message: str, path: str) -> SourceError:
         429: ThrottledError,
     }
     kind = kinds.get(status, SourceUnreachableError if status >= 500 else MalformedError)
-    return kind(redact(f"{path}: {status} {message}"))
+    return kind(redact(f"{called(path)}: {status} {message}"))
+
+
+def called(path: str) -> str:
+    """Return what a path is about in a message, which leaves long words out.
+
+    >>> called("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers")
+    'kubernetes horizontalpodautoscalers'
+    """
+    return f"kubernetes {path.rpartition('/')[2]}"
 
 
 async def _message(response: aiohttp.ClientResponse) -> str:
@@ -202,5 +212,5 @@ def _object(body: bytes, path: str) -> dict[str, Any]:
     except msgspec.MsgspecError:
         found = None
     if not isinstance(found, dict):
-        raise MalformedError(f"{path}: the answer is no JSON object")
+        raise MalformedError(f"{called(path)}: the answer is no JSON object")
     return found

@@ -82,5 +82,6 @@ class PodLogs:
             unit_id=unit,
             at_us=at_us,
             duration_us=found.duration_us,
+            resolution_us=found.resolution_us,
             detail=detail,
         )

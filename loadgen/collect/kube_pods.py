@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from loadgen.collect.anchors import KUBERNETES
 from loadgen.collect.base import Answer, Reading, Row
@@ -13,6 +13,13 @@ from loadgen.collect.rows import observation
 
 _DOWNLOADS: Final = re.compile(r"download|fetch|model|weights", re.IGNORECASE)
 _FACTS: Final = {"Initialized": "initialized", "PodReadyToStartContainers": "sandbox", "ContainersReady": "containers"}
+
+
+class Since(NamedTuple):
+    """A bound on one side: not before `lo_us`."""
+
+    lo_us: int
+    hi_us: None = None
 
 
 class Workload:
@@ -64,7 +71,7 @@ class Pods:
             return Reading()
         about = {"uid": uid, "node": spec.get("nodeName")}
 
-        def row(signal: str, name: str, at: Stamp, **detail: Any) -> Row:
+        def row(signal: str, name: str, at: Stamp | Since, **detail: Any) -> Row:
             return observation(
                 KUBERNETES[signal],
                 work.resource,
@@ -86,9 +93,10 @@ class Pods:
             elif name == "Ready":
                 # A pod that was ready once and comes back is no new unit: the first time counts.
                 at = self._first_ready.setdefault(uid, at)
-                rows.append(row("pod.ready", "ready", at))
-                if not work.serves:
-                    rows.append(row("pod.ready-in-service", "in-service", at))
+                # The engine was ready before the probe noticed.
+                rows.append(row("pod.ready", "ready", Stamp(started_us(status, main, created.lo_us), at.hi_us)))
+                signal = "pod.ready-before-service" if work.serves else "pod.ready-in-service"
+                rows.append(row(signal, "in-service", Since(at.lo_us) if work.serves else at))
             elif name in _FACTS:
                 rows.append(row("pod.other", f"condition:{name}", at, milestone=f"pod-{_FACTS[name]}"))
         rows += self._init_rows(row, status)
@@ -160,6 +168,15 @@ class Pods:
             self._workload.running[unit] = str(meta.get("name"))
         elif "ready" in anchors:
             self._workload.running.pop(unit, None)
+
+
+def started_us(status: Mapping[str, Any], container: str, default_us: int) -> int:
+    """Return when a container had not started before (µs), `default_us` where that is not told."""
+    for found in status.get("containerStatuses") or ():
+        began = stamp(((found.get("state") or {}).get("running") or {}).get("startedAt"))
+        if found.get("name") == container and began is not None:
+            return began.lo_us
+    return default_us
 
 
 def unit_of(meta: Mapping[str, Any]) -> str:

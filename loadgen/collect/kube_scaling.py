@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from loadgen.collect.anchors import KUBERNETES
 from loadgen.collect.base import Answer, Reading, Row
@@ -12,7 +12,6 @@ from loadgen.collect.kube_times import stamp
 from loadgen.collect.rows import observation
 from traces.units import US_PER_S
 
-_TRIGGER: Final = "endpoints.kubernetes.io/last-change-trigger-time"
 FIRST, LAST = "deployment-first", "deployment-last"
 
 
@@ -31,7 +30,8 @@ class Deployments:
             return reading
         before, after = ready_count(old), ready_count(new)
         if before != after:
-            rose = after > before
+            # With a Service its slices say who is in service.
+            rose = after > before and not self._workload.serves
             detail = {"from": before, "to": after}
             row = observation(
                 KUBERNETES["deployment.ready" if rose else "deployment.other"],
@@ -92,32 +92,27 @@ class Endpoints:
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
-        self._unknown: dict[str, tuple[Answer, int | None, int | None]] = {}
+        self._unknown: dict[str, tuple[Answer, int | None]] = {}
 
     def seen(self, old: Mapping[str, Any] | None, new: Mapping[str, Any], told: Answer) -> Reading:
-        """Return rows for each pod that has become ready in the slice: not after now, not before what set it off.
-
-        One whose pod is not known yet is told later.
-        """
-        annotations = (new.get("metadata") or {}).get("annotations") or {}
-        trigger = stamp(annotations.get(_TRIGGER)) if old is not None else None
+        """Return a row for each pod that has become ready in the slice; one whose pod is not known yet comes later."""
         for uid in _ready_pods(new) - _ready_pods(old):
-            lo_us = told.sent_us if old is not None else None
-            self._unknown.setdefault(uid, (told, lo_us, None if trigger is None else trigger.lo_us))
+            self._unknown.setdefault(uid, (told, told.sent_us if old is not None else None))
         reading = Reading()
         for uid in sorted(self._unknown.keys() & self._workload.units.keys()):
-            reading.observations += self._rows(uid, *self._unknown.pop(uid))
+            reading.observations.append(self._row(uid, *self._unknown.pop(uid)))
         return reading
 
-    def _rows(self, uid: str, told: Answer, lo_us: int | None, trigger_us: int | None) -> list[Row]:
-        about = (self._workload.resource, self._workload.units[uid])
-        ready = KUBERNETES["endpoint.ready"], f"{uid}:endpoint-ready", lo_us, told.received_us
-        trigger = KUBERNETES["endpoint.trigger"], f"{uid}:endpoint-trigger", trigger_us, None
-        return [
-            observation(signal, about[0], native_id, told, unit_id=about[1], lo_us=lo, hi_us=hi)
-            for signal, native_id, lo, hi in (ready, trigger)
-            if (lo, hi) != (None, None)
-        ]
+    def _row(self, uid: str, told: Answer, lo_us: int | None) -> Row:
+        return observation(
+            KUBERNETES["endpoint.ready"],
+            self._workload.resource,
+            f"{uid}:endpoint-ready",
+            told,
+            unit_id=self._workload.units[uid],
+            lo_us=lo_us,
+            hi_us=told.received_us,
+        )
 
     def gone(self, old: Mapping[str, Any], told: Answer) -> Reading:  # noqa: ARG002 - the port passes them
         """A slice that was deleted dates nothing."""

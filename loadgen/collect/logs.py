@@ -192,6 +192,7 @@ def pattern_row(event: Mapping[str, Any], resource: str, told: Answer) -> Row | 
         unit_id=str(event.get("logStreamName")).rpartition("/")[2],
         at_us=int(event["timestamp"]) * US_PER_MS,
         duration_us=found.duration_us,
+        resolution_us=found.resolution_us,
         detail={"engine": found.pattern.engine, "pattern": found.pattern.name, **_place(found.pattern.anchor)},
     )
 

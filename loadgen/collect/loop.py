@@ -9,15 +9,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from loadgen.collect.aws import Offsets
+from loadgen.collect.base import Reading
 from loadgen.collect.journal import Journal
 from loadgen.collect.platform import Platform
 from loadgen.collect.rows import redact, sample
 from loadgen.collect.watch import watch
-from traces.clock import ClientClock, EndpointClock
+from traces.clock import CLOCK_SNAPSHOT, ClientClock, EndpointClock, clock_snapshot
 
 # Whoever waits for our end (a replay) loses patience some time after the tail.
 _LAST_READ_S = 12.0
 _POLL_ENDS_S = 6.0
+_LAST_TRIES = 4
+_LAST_PAUSE_S = 1.0
 
 
 class Collection:
@@ -49,6 +52,7 @@ class Collection:
         self._say = say
         self._stopping = asyncio.Event()
         self._disk_trouble = False
+        self._offset_bounds: dict[str, tuple[int, int]] = {}
         self._watches = [
             watch(
                 source,
@@ -58,6 +62,7 @@ class Collection:
                 endpoint_clock,
                 say=say,
                 random_source=random.Random(f"{seed}:{source.name}"),
+                lead_us=offsets.lead_us,
             )
             for platform in platforms
             for source in platform.sources()
@@ -107,9 +112,14 @@ class Collection:
 
     async def _last_read(self) -> None:
         # One after the other: what an earlier source tells (the alarms' names) a later one uses.
-        for watched in self._watches:
-            if not watched.given_up:
+        waiting = [watched for watched in self._watches if not watched.given_up]
+        for number in range(_LAST_TRIES):
+            for watched in waiting:
                 await watched.once()
+            waiting = [watched for watched in waiting if watched.failing]
+            if not waiting:
+                return
+            await asyncio.sleep(_LAST_PAUSE_S * 2**number / self._endpoint_clock.time_scale)
 
     async def _flush_for_ever(self) -> None:
         while True:
@@ -138,6 +148,10 @@ class Collection:
                 received_us=received_us,
             )
             self._journal.add("samples", row)
+        bounds = self._offsets.bounds()
+        if bounds != self._offset_bounds:
+            self._offset_bounds = bounds
+            self._journal.take(Reading(snapshots={CLOCK_SNAPSHOT: clock_snapshot(bounds)}), "")
         batch = self._journal.cut()
         writing = asyncio.ensure_future(asyncio.to_thread(self._journal.write, batch))
         try:

@@ -64,15 +64,21 @@ class Metrics:
     """
 
     name = "cloudwatch"
-    kept_us: int | None = 15 * 86_400 * US_PER_S
+    kept_us: int | None = 455 * 86_400 * US_PER_S
     permissions: ClassVar = (
         Permission("cloudwatch", "get_metric_data", ("cloudwatch:GetMetricData",), "the scaling metric and the load"),
     )
 
     def __init__(
-        self, api: Api, watched: Watched, period_us: int, instances: Callable[[], Instances] = Instances
+        self,
+        api: Api,
+        watched: Watched,
+        period_us: int,
+        instances: Callable[[], Instances] = Instances,
+        age_us: int = 0,
     ) -> None:
         self.period_us = period_us
+        self._shortest_s = shortest_period_s(age_us)
         self._api = api
         self._watched = watched
         self._instances = instances
@@ -87,7 +93,7 @@ class Metrics:
             # Coarser data is kept for longer than what later readings may ask for.
             start_us = since_us - since_us % _ALIGN_US
         instances = self._instances()
-        asked = [*queries(self._watched), *instance_metrics(self._watched, instances)]
+        asked = [*queries(self._watched, self._shortest_s), *instance_metrics(self._watched, instances)]
         reading = Reading()
         complete = True
         for first in range(0, len(asked), _QUERIES_PER_CALL):
@@ -118,15 +124,26 @@ def window(since_us: int, complete_us: int, now_us: int) -> tuple[int, int]:
     return start_us - start_us % _ALIGN_US, end_us
 
 
-def queries(watched: Watched) -> list[Query]:
-    """Return the queries for the watched variant, or component."""
+def shortest_period_s(age_us: int) -> int:
+    """Return the finest period that is still kept of data so old.
+
+    >>> [shortest_period_s(hours * 3600 * 1_000_000) for hours in (1, 4, 24 * 20, 24 * 100)]
+    [1, 60, 300, 3600]
+    """
+    hours = age_us / (3_600 * US_PER_S)
+    return next((period for kept, period in ((3, 1), (15 * 24, 60), (63 * 24, 300)) if hours < kept), 3_600)
+
+
+def queries(watched: Watched, shortest_s: int = 1) -> list[Query]:
+    """Return the queries for the watched variant, or component, with no period shorter than `shortest_s`."""
     if watched.component is not None:
         metrics: Sequence[Metric] = COMPONENT_METRICS
         dimensions = {"InferenceComponentName": watched.component}
     else:
         metrics = VARIANT_METRICS
         dimensions = {"EndpointName": watched.endpoint, "VariantName": watched.variant}
-    return [Query(f"m{position}", metric, dimensions) for position, metric in enumerate(metrics)]
+    kept = [metric._replace(period_s=max(metric.period_s, shortest_s)) for metric in metrics]
+    return [Query(f"m{position}", metric, dimensions) for position, metric in enumerate(kept)]
 
 
 def datapoints(answer: Answer, asked: Iterable[Query], resource: str) -> list[Row]:

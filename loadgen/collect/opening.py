@@ -1,41 +1,63 @@
-"""The first call of a platform, and what its failure means to a user."""
+"""The platforms of a scenario, opened: their clients, and the first reading of what is watched."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
-from loadgen.collect.base import (
-    DeniedError,
-    ExpiredError,
-    MalformedError,
-    SourceError,
-    SourceUnreachableError,
-)
-from traces.errors import BadInputError, UnreachableError
-
-_PATIENCE_S = 20.0
+from loadgen.collect.aws import Aws
+from loadgen.collect.platform import Context, Platform, Say
+from loadgen.collect.registry import make_platforms, permissions_of
+from loadgen.scenario import CollectSection
+from traces.clock import ClientClock, EndpointClock
 
 
-async def first_call(call: Callable[[], Awaitable[None]], what: str, url: str | None) -> list[str]:
-    """Make a platform's first call; returns what to warn of. Raises `BadInputError` or `UnreachableError`.
+def context_of(
+    section: CollectSection,
+    clock: ClientClock,
+    endpoint_clock: EndpointClock,
+    *,
+    since_us: int,
+    until_us: int | None = None,
+    before: Mapping[str, Any] | None = None,
+    say: Say,
+) -> Context:
+    """Return what platforms are made with; nothing is connected yet."""
+    aws = Aws(
+        clock,
+        endpoint_clock,
+        region=section.region,
+        endpoint_url=section.endpoint_url,
+        verify_tls=section.verify_tls,
+    )
+    return Context(
+        section=section,
+        clock=clock,
+        endpoint_clock=endpoint_clock,
+        aws=aws,
+        since_us=since_us,
+        until_us=until_us,
+        before=before or {},
+        say=say,
+    )
 
-    `what` is the watched thing in a few words, `url` the address that replaces the platform's own.
+
+@asynccontextmanager
+async def opened(
+    section: CollectSection, clock: ClientClock, endpoint_clock: EndpointClock, *, say: Say, **scope: Any
+) -> AsyncIterator[tuple[list[Platform], Aws]]:
+    """Open all platforms that a section asks for; `scope` is `context_of`'s. Warnings are said.
+
+    Raises `BadInputError` or `UnreachableError`, fit for a user.
     """
-    where = f"; check that something listens at {url}" if url else "; check the network, the region and the proxy"
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            await call()
-    except TimeoutError:
-        raise UnreachableError(f"{what}: no answer within {_PATIENCE_S:.0f} s{where}") from None
-    except SourceUnreachableError as error:
-        raise UnreachableError(f"{what}: {error}{where}") from error
-    except ExpiredError as error:
-        raise BadInputError(f"{what}: the credentials are not valid any more ({error}); renew them") from error
-    except DeniedError as error:
-        return [f"{what}: {error}; going on with what may be read"]
-    except MalformedError as error:
-        raise BadInputError(f"{what}: {error}; check the names in [collect] and the region") from error
-    except SourceError as error:
-        return [f"{what}: {error}"]
-    return []
+    context = context_of(section, clock, endpoint_clock, say=say, **scope)
+    async with context.aws, AsyncExitStack() as stack:
+        platforms = make_platforms(context)
+        permissions = [p for platform in platforms for p in permissions_of(platform)]
+        if permissions:
+            await context.aws.open(permissions)
+        for platform in platforms:
+            for warning in await platform.open(stack):
+                say(warning)
+        yield platforms, context.aws

@@ -41,6 +41,8 @@ class Match(NamedTuple):
 
     pattern: Pattern
     duration_us: int | None
+    resolution_us: int | None = None
+    """How finely the line states the duration."""
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,7 +63,7 @@ def match(line: str) -> Match | None:
     for pattern in patterns():
         found = _compiled(pattern.regex).match(message)
         if found is not None:
-            return Match(pattern, _duration_us(found.groupdict()))
+            return Match(pattern, _duration_us(found.groupdict()), _resolution_us(found.groupdict()))
     return None
 
 
@@ -89,4 +91,12 @@ def _duration_us(groups: dict[str, str | None]) -> int | None:
         return round(float(seconds) * 1_000_000)
     if millis := groups.get("millis"):
         return round(float(millis) * 1_000)
+    return None
+
+
+def _resolution_us(groups: dict[str, str | None]) -> int | None:
+    """Return what the last printed digit is worth."""
+    for name, unit_us in (("seconds", 1_000_000), ("millis", 1_000)):
+        if text := groups.get(name):
+            return max(1, round(unit_us / 10.0 ** len(text.partition(".")[2])))
     return None

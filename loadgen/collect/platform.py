@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from loadgen.collect.aws import Aws, Permission
 from loadgen.collect.base import Source, Stream
@@ -43,6 +43,37 @@ class ClusterRule(NamedTuple):
     optional: bool = False
 
 
+class Finding(NamedTuple):
+    """What an examination found: `status` is `ok`, `warn`, `fail` or `unknown`; `advice` says what to do about it."""
+
+    topic: str
+    status: Literal["ok", "warn", "fail", "unknown"]
+    text: str
+    advice: str | None = None
+
+
+class PhaseView(NamedTuple):
+    """How well one phase will be seen, by what, and the cheapest thing that would improve it."""
+
+    phase: str
+    sight: Literal["measured", "bounded", "invisible"]
+    source: str
+    advice: str | None = None
+
+
+@runtime_checkable
+class Examined(Protocol):
+    """A platform that can also say, from what its sources read, how well a scale-out will be seen."""
+
+    def findings(self, snapshots: Mapping[str, Any]) -> list[Finding]:
+        """Return what is set up well and what is not."""
+        ...
+
+    def phases(self, snapshots: Mapping[str, Any]) -> list[PhaseView]:
+        """Return how well each phase will be seen, in causal order."""
+        ...
+
+
 class Platform(Protocol):
     """One platform of a scenario. Nothing is read before `open`."""
 
@@ -55,6 +86,11 @@ class Platform(Protocol):
     @property
     def permissions(self) -> Sequence[Permission | ClusterRule]:
         """What it needs beside what its sources need."""
+        ...
+
+    @property
+    def arn_names(self) -> Mapping[str, str]:
+        """What stands for the placeholders in the resources of its permissions."""
         ...
 
     async def open(self, stack: AsyncExitStack) -> list[str]:

@@ -6,7 +6,9 @@ selector reads the raw samples. No botocore operation reaches them; this is a sm
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Self
 from urllib.parse import quote, urlencode
@@ -18,7 +20,7 @@ from botocore.awsrequest import AWSRequest
 from yarl import URL
 
 from loadgen.collect.anchors import SAGEMAKER
-from loadgen.collect.aws import PROMQL, Aws, Permission, is_loopback
+from loadgen.collect.aws import PROMQL, Aws, Permission, is_loopback, retry_after_s
 from loadgen.collect.base import (
     Answer,
     DeniedError,
@@ -47,6 +49,9 @@ ALIASES: Final = {
 _ENDPOINT, _VARIANT, _HOST = "aws.sagemaker.endpoint.name", "aws.sagemaker.variant.name", "@resource.host.id"
 _COMPONENT, _CONTAINER = "aws.sagemaker.inference_component.name", "aws.sagemaker.container.id"
 _DIRECTION = "aws.sagemaker.scaling.direction"
+_LABELS = re.compile(r"aws\.sagemaker\..+|@resource\.(?:host\.|cloud\.availability_zone).*")
+"""The platform's own labels; others may be the user's."""
+
 _SERIES_AT_MOST = 500
 _RANGE_AT_MOST_S = 7 * 86_400
 _TIMEOUT = aiohttp.ClientTimeout(total=25, connect=5)
@@ -72,8 +77,10 @@ class PromApi:
 
     async def get(self, path: str, **parameters: str) -> Answer:
         """Return the `data` of a successful answer under the key `data`; raises `SourceError`."""
+        return await self._aws.limiter.calling(f"{PROMQL}.{path}", lambda: self._once(path, parameters))
+
+    async def _once(self, path: str, parameters: Mapping[str, str]) -> Answer:
         assert self._http is not None
-        await self._aws.limiter.wait(f"{PROMQL}.{path}")
         url = f"{self._base}{path}"
         if parameters:
             url += "?" + urlencode(parameters, quote_via=quote, safe="-_.~")
@@ -81,12 +88,17 @@ class PromApi:
         sent_us = self._clock.now_us()
         try:
             async with self._http.get(URL(url, encoded=True), headers=headers, ssl=self._aws.verify_tls) as response:
-                body, status, date = await response.read(), response.status, response.headers.get("Date")
+                body, status = await response.read(), response.status
+                date, retry_after = response.headers.get("Date"), response.headers.get("Retry-After")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise SourceUnreachableError(redact(f"promql {path}: {error or type(error).__name__}")) from error
         received_us = self._clock.now_us()
-        self._aws.offsets.read(PROMQL, date, received_us)
-        return Answer({"data": parse(body, status, path)}, sent_us, received_us)
+        self._aws.offsets.read(PROMQL, date, sent_us, received_us)
+        try:
+            return Answer({"data": parse(body, status, path)}, sent_us, received_us)
+        except SourceError as error:
+            error.retry_s = retry_after_s(type(error), status, retry_after)
+            raise
 
     async def _signed(self, url: str) -> dict[str, str]:
         credentials = await self._aws.credentials()
@@ -156,7 +168,12 @@ class OperationMetrics:
         range_s = min(_RANGE_AT_MOST_S, max(1, math.ceil((now_us - self._watched.since_us) / US_PER_S)))
         for canonical, name in self._names.items():
             query = f'{name}{{"{_ENDPOINT}"="{_escaped(self._watched.endpoint)}"}}[{range_s}s]'
-            answer = await self._api.get("/api/v1/query", query=query, time=f"{now_us / US_PER_S:.3f}")
+            try:
+                answer = await self._api.get("/api/v1/query", query=query, time=f"{now_us / US_PER_S:.3f}")
+            except (ThrottledError, SourceUnreachableError) as error:
+                # The other series need not suffer.
+                reading.failures.append(error)
+                continue
             series = series_of(answer.data["data"])
             if len(series) >= _SERIES_AT_MOST:
                 reading.failures.append(
@@ -199,9 +216,13 @@ def series_rows(canonical: str, series: Mapping[str, Any], watched: Watched, ans
         return []
     if watched.component is not None and labels.get(_COMPONENT, watched.component) != watched.component:
         return []
+    shown = {key: value for key, value in labels.items() if _LABELS.fullmatch(key)}
     unit = _unit(labels, copies=watched.component is not None)
     place = {"place": "platform"} if canonical == "model_download_time" else {}
-    identity = ",".join(f"{key}={value}" for key, value in sorted(labels.items()) if key != "__name__")
+    identity = ",".join(f"{key}={value}" for key, value in sorted(shown.items()))
+    if hidden := sorted(set(labels.items()) - set(shown.items()) - {("__name__", labels.get("__name__", ""))}):
+        # They may hold the user's tags, but tell series apart.
+        identity += f",#{hashlib.sha256(repr(hidden).encode()).hexdigest()[:8]}"
     rows = []
     for stamp, text in series.get("values") or ():
         value, at_us = float(text), round(float(stamp) * US_PER_S)
@@ -229,7 +250,7 @@ def series_rows(canonical: str, series: Mapping[str, Any], watched: Watched, ans
                 unit_id=unit,
                 hi_us=at_us,
                 duration_us=round(value * US_PER_S),
-                detail={"labels": labels, **place},
+                detail={"labels": shown, **place},
             )
         )
     return rows

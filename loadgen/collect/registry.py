@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from loadgen.collect.aws import Permission
-from loadgen.collect.platform import Context, Platform
+from loadgen.collect.platform import ClusterRule, Context, Platform
 from loadgen.scenario import CollectSection
 from traces.errors import BadInputError, did_you_mean
 
@@ -74,8 +74,12 @@ def make_platforms(context: Context) -> list[Platform]:
 
 def permissions_of(platform: Platform) -> list[Permission]:
     """Return the AWS operations that a platform and its sources call; needs no connection."""
-    asked = [*platform.permissions, *(p for s in platform.sources() for p in s.permissions)]
-    return [permission for permission in asked if isinstance(permission, Permission)]
+    return [need for need in needs_of(platform) if isinstance(need, Permission)]
+
+
+def needs_of(platform: Platform) -> list[Permission | ClusterRule]:
+    """Return all that a platform and its sources need; needs no connection."""
+    return [*platform.permissions, *(need for source in platform.sources() for need in source.permissions)]
 
 
 def _load(entry: EntryPoint, table: dict[str, Any], context: Context) -> Platform:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from botocore.exceptions import ClientError
 
-from loadgen.collect import component_state, endpoint_state
+from loadgen.collect import component_state, endpoint_state, sagemaker_view
 from loadgen.collect.alarms import Alarms
 from loadgen.collect.aws import Api, Aws, Permission
 from loadgen.collect.base import (
@@ -24,12 +24,12 @@ from loadgen.collect.base import (
 from loadgen.collect.component_state import ComponentState
 from loadgen.collect.configuration import Configuration
 from loadgen.collect.endpoint_state import EndpointState
-from loadgen.collect.events import Events
+from loadgen.collect.events import Events, queue_arn
 from loadgen.collect.image_size import ImageSize
 from loadgen.collect.instance_metrics import Instances
 from loadgen.collect.logs import Logs
 from loadgen.collect.metrics import Metrics
-from loadgen.collect.platform import Context
+from loadgen.collect.platform import Context, Finding, PhaseView
 from loadgen.collect.promql import OperationMetrics, PromApi
 from loadgen.collect.scaling import Scaled, ScalingActivities, ScalingPolicies
 from loadgen.collect.trail import Trail
@@ -64,6 +64,24 @@ class SageMaker:
         self.resource = self._watched.resource
         self._prom = PromApi(context.aws, context.clock)
 
+    @property
+    def arn_names(self) -> dict[str, str]:
+        """What stands for the placeholders in the resources of the permissions."""
+        names = {"partition": "aws", "endpoint": self._watched.endpoint}
+        if self._context.aws.region:
+            names["region"] = self._context.aws.region
+        if self._section.event_queue is not None:
+            names["queue"] = queue_arn(self._section.event_queue, self._context.aws.region)
+        return names
+
+    def findings(self, snapshots: Mapping[str, Any]) -> list[Finding]:
+        """Return what is set up well and what is not."""
+        return sagemaker_view.findings(snapshots)
+
+    def phases(self, snapshots: Mapping[str, Any]) -> list[PhaseView]:
+        """Return how well each phase will be seen."""
+        return sagemaker_view.phases(snapshots)
+
     async def open(self, stack: AsyncExitStack) -> list[str]:
         """Read the endpoint once. Raises `BadInputError` or `UnreachableError`."""
         await stack.enter_async_context(self._prom)
@@ -72,7 +90,10 @@ class SageMaker:
 
     def sources(self) -> Sequence[Source | Stream]:
         """Return all sources of the endpoint, those that others rely on first."""
-        return sources(self._section, self._context.aws, self._prom, self._watched, self._context.before)
+        context = self._context
+        present_us = context.endpoint_clock.to_endpoint_us(context.clock.now_us())
+        age_us = max(0, present_us - context.since_us)
+        return sources(self._section, context.aws, self._prom, self._watched, context.before, age_us=age_us)
 
 
 class Services(Protocol):
@@ -84,9 +105,18 @@ class Services(Protocol):
 
 
 def sources(
-    section: CollectSection, aws: Services, prom: PromApi, watched: Watched, before: Mapping[str, Any]
+    section: CollectSection,
+    aws: Services,
+    prom: PromApi,
+    watched: Watched,
+    before: Mapping[str, Any],
+    *,
+    age_us: int = 0,
 ) -> list[Source | Stream]:
-    """Return all sources of what is watched, those that others rely on first; `before` as `Context` has it."""
+    """Return all sources of what is watched, those that others rely on first; `before` as `Context` has it.
+
+    `age_us` is how long ago the stretch to read begins: finer metrics are kept for less time.
+    """
     scaling, cloudwatch, sagemaker = (aws.api(name) for name in ("application-autoscaling", "cloudwatch", "sagemaker"))
     scaled = Scaled(NAMESPACE, watched.resource, watched.dimension, watched.since_us)
     policies = ScalingPolicies(scaling, scaled, section.poll_us)
@@ -103,16 +133,16 @@ def sources(
         configuration,
         policies,
         ScalingActivities(scaling, scaled, section.poll_us),
-        Alarms(cloudwatch, scaled, section.poll_us, lambda: policies.alarm_names),
+        Alarms(cloudwatch, scaled, section.poll_us, policies),
         logs,
-        Metrics(cloudwatch, watched, section.metrics_poll_us, instances),
+        Metrics(cloudwatch, watched, section.metrics_poll_us, instances, age_us),
         OperationMetrics(prom, watched, section.metrics_poll_us),
     ]
     if watched.component is not None:
         component = before.get(component_state.LAST)
         found.insert(0, ComponentState(sagemaker, watched, section.poll_us, component))
     if section.event_queue is not None:
-        found.append(Events(aws.api("sqs"), watched, section.event_queue, section.poll_us))
+        found.append(Events(aws.api("sqs"), watched, section.event_queue, section.poll_us, policies))
     if section.cloudtrail:
         found.append(Trail(aws.api("cloudtrail"), watched, _TRAIL_PERIOD_US))
     if section.image_size:

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 from loadgen.collect.anchors import ECS, SAGEMAKER, Signal
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, Reading, Row
-from loadgen.collect.rows import observation
+from loadgen.collect.redaction import kept
+from loadgen.collect.rows import observation, redact
 from traces.clock import to_us
 from traces.units import US_PER_S
 
@@ -70,8 +71,17 @@ class ScalingPolicies:
     def __init__(self, api: Api, scaled: Scaled, period_us: int) -> None:
         self.period_us = period_us * _PERIOD_POLLS
         self.alarm_names: list[str] = []
+        self.inward: set[str] = set()
+        """Alarms that take capacity away."""
+        self._read = False
         self._api = api
         self._scaled = scaled
+
+    async def known_names(self, now_us: int) -> list[str]:
+        """Return the alarms' names, reading the policies first where they never were. Raises `SourceError`."""
+        if not self._read:
+            await self.poll(now_us)
+        return self.alarm_names
 
     async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
         """Return the snapshots of the targets and the policies."""
@@ -84,9 +94,24 @@ class ScalingPolicies:
         policies: list[dict[str, Any]] = []
         async for page in self._api.pages("describe_scaling_policies", **self._scaled.scope):
             policies += page.data.get("ScalingPolicies", [])
-        named = {alarm.get("AlarmName") for policy in policies for alarm in policy.get("Alarms") or ()}
+        named = {alarm.get("AlarmName"): policy for policy in policies for alarm in policy.get("Alarms") or ()}
         self.alarm_names = sorted(name for name in named if name)
-        return Reading(snapshots={"scalable-targets": targets.data, "scaling-policies": {"ScalingPolicies": policies}})
+        self.inward = {name for name in self.alarm_names if takes_away(name, named[name])}
+        self._read = True
+        return Reading(
+            snapshots={"scalable-targets": kept(targets.data), "scaling-policies": kept({"ScalingPolicies": policies})}
+        )
+
+
+def takes_away(alarm_name: str, policy: Mapping[str, Any]) -> bool:
+    """Tell whether a policy's alarm only ever asks for less capacity.
+
+    Target tracking makes a pair of alarms and names them so; a step policy says by its adjustments what it does.
+    """
+    if policy.get("PolicyType") == "TargetTrackingScaling":
+        return "-AlarmLow-" in alarm_name
+    steps = (policy.get("StepScalingPolicyConfiguration") or {}).get("StepAdjustments") or ()
+    return bool(steps) and all((step.get("ScalingAdjustment") or 0) < 0 for step in steps)
 
 
 class ScalingActivities:
@@ -182,7 +207,7 @@ def _detail(activity: Mapping[str, Any]) -> dict[str, Any]:
         "description": description,
         "cause": cause,
         "status_code": activity.get("StatusCode"),
-        "status_message": activity.get("StatusMessage"),
+        "status_message": redact(str(activity.get("StatusMessage") or "")),
         "desired": int(count[1]) if count else None,
         "alarm_name": named["alarm"] if named else None,
         "policy_name": named["policy"] if named else None,

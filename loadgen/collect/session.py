@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,12 +16,12 @@ import aiohttp
 import msgspec
 import polars as pl
 
-from loadgen.collect.aws import Aws, is_loopback
+from loadgen.collect.aws import is_loopback
 from loadgen.collect.emulator_clock import read_endpoint_clock
 from loadgen.collect.journal import Journal
 from loadgen.collect.loop import Collection
-from loadgen.collect.platform import Context, Say
-from loadgen.collect.registry import make_platforms, permissions_of
+from loadgen.collect.opening import opened
+from loadgen.collect.platform import Say
 from loadgen.collect.rows import gap
 from loadgen.scenario import CollectSection
 from traces.clock import ClientClock, EndpointClock, to_us
@@ -81,7 +80,7 @@ async def alone(
     Returns the run's path, the rows written by table, and whether it was interrupted.
     """
     clock = ClientClock()
-    endpoint_clock, emulated = await _endpoint_clock(section, emulator_url, clock)
+    endpoint_clock, emulated = await find_endpoint_clock(section, emulator_url, clock)
     ending = _ending()
     created_us = clock.now_us()
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(created_us // US_PER_S))
@@ -95,7 +94,7 @@ async def alone(
         created_us=created_us,
         clock=endpoint_clock,
         scenario={"collect": msgspec.to_builtins(section)},
-        versions=_versions(),
+        versions=versions(),
         flush_s=section.flush_us / US_PER_S,
     )
     started: list[RunDir] = []
@@ -141,33 +140,10 @@ async def collect_into(
 
     A run that does not exist yet is made only once the checks passed.
     """
-    aws = Aws(
-        clock,
-        endpoint_clock,
-        region=section.region,
-        endpoint_url=section.endpoint_url,
-        verify_tls=section.verify_tls,
-    )
-    async with aws, AsyncExitStack() as stack:
-        before = {} if not isinstance(run, RunDir) else run.snapshots()
-        created_us = run.manifest().created_us if isinstance(run, RunDir) else 0
-        context = Context(
-            section=section,
-            clock=clock,
-            endpoint_clock=endpoint_clock,
-            aws=aws,
-            since_us=endpoint_clock.to_endpoint_us(created_us or clock.now_us()) - LOOKBACK_US,
-            until_us=None,
-            before=before,
-            say=say,
-        )
-        platforms = make_platforms(context)
-        permissions = [p for platform in platforms for p in permissions_of(platform)]
-        if permissions:
-            await aws.open(permissions)
-        for platform in platforms:
-            for warning in await platform.open(stack):
-                say(warning)
+    before = run.snapshots() if isinstance(run, RunDir) else {}
+    created_us = run.manifest().created_us if isinstance(run, RunDir) else 0
+    since_us = endpoint_clock.to_endpoint_us(created_us or clock.now_us()) - LOOKBACK_US
+    async with opened(section, clock, endpoint_clock, since_us=since_us, before=before, say=say) as (platforms, aws):
         run = run if isinstance(run, RunDir) else run()
         journal = Journal(run)
         _note_pause(run, journal, clock)
@@ -195,7 +171,7 @@ def _section_of(manifest: Manifest, run_dir: Path) -> CollectSection:
         raise BadInputError(f"{run_dir}: [collect] in its manifest cannot be read ({error})") from error
 
 
-async def _endpoint_clock(
+async def find_endpoint_clock(
     section: CollectSection, emulator_url: str | None, clock: ClientClock
 ) -> tuple[EndpointClock, bool]:
     """Return the endpoint clock, and whether the platform is emulated."""
@@ -250,7 +226,8 @@ async def _end_after(duration_us: int | None, endpoint_clock: EndpointClock, end
         ended.set()
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the versions of what a collection depends on."""
     found = {}
     for name in ("ramptrace", "aiobotocore", "botocore", "aiohttp", "polars"):
         try:

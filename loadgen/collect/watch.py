@@ -16,6 +16,7 @@ from traces.clock import ClientClock, EndpointClock
 
 _SHORTEST_PERIOD_S = 0.02
 _JITTER = 0.1
+_RETRY_US = 5_000_000
 
 
 class _OpenGap(NamedTuple):
@@ -41,7 +42,9 @@ class _Kept:
         *,
         say: Callable[[str], None],
         random_source: random.Random,
+        lead_us: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._lead_us = lead_us
         self.attempted = asyncio.Event()
         self.given_up = False
         self._name = source.name
@@ -52,10 +55,16 @@ class _Kept:
         self._say = say
         self._random = random_source
         period_s = source.period_us / 1e6 / endpoint_clock.time_scale
-        self.cadence = Cadence(max(_SHORTEST_PERIOD_S, period_s))
+        retry_s = max(_SHORTEST_PERIOD_S, _RETRY_US / 1e6 / endpoint_clock.time_scale)
+        self.cadence = Cadence(max(_SHORTEST_PERIOD_S, period_s), retry_s)
         self._good_us = clock.now_us()
         self._gap: _OpenGap | None = None
         self._said: set[str] = set()
+
+    @property
+    def failing(self) -> bool:
+        """Whether the newest reading failed, and may do better when it is tried again."""
+        return self._gap is not None and not self.given_up
 
     def _failures(self, error: Exception) -> list[SourceError]:
         """Return the failure that an exception is; a denied source is given up."""
@@ -129,7 +138,9 @@ class Watch(_Kept):
         """Poll once; never raises what the source raises."""
         asked_us = self._clock.now_us()
         try:
-            reading = await self.source.poll(self._endpoint_clock.to_endpoint_us(asked_us))
+            # Asked by a clock that is behind, a service would keep back what is newest.
+            now_us = self._endpoint_clock.to_endpoint_us(asked_us) + self._lead_us()
+            reading = await self.source.poll(now_us)
             self._journal.take(reading, self._platform)
             failures = reading.failures
         except Exception as error:

@@ -26,9 +26,11 @@ class Reply:
     """What one answer told, filled in as it arrives. Instants are client µs; `None` is not observed.
 
     `complete`: all of the body arrived, as HTTP counts it. `finished`: the answer itself came to its end.
+    `chunk_instants_us`, where asked for, has the instant of every token event.
     """
 
     __slots__ = (
+        "chunk_instants_us",
         "chunks",
         "complete",
         "error_kind",
@@ -43,7 +45,8 @@ class Reply:
         "unit_id",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_instants: bool = False) -> None:
+        self.chunk_instants_us: list[int] | None = [] if keep_instants else None
         self.first_token_us: int | None = None
         self.first_visible_us: int | None = None
         self.last_token_us: int | None = None
@@ -67,6 +70,8 @@ class Reply:
             if self.max_gap_us is None or gap_us > self.max_gap_us:
                 self.max_gap_us = gap_us
         self.last_token_us = at_us
+        if self.chunk_instants_us is not None:
+            self.chunk_instants_us.append(at_us)
         if visible and self.first_visible_us is None:
             self.first_visible_us = at_us
 

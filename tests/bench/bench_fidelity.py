@@ -19,7 +19,7 @@ import polars as pl
 from tests.bench.truth import INPUT_TOKENS, TOKENS, Observed, observe, ours, poisson_us, quantiles, write_trace
 from traces.run import RunDir
 
-RATES_PER_S = [float(rate) for rate in os.environ.get("RAMPTRACE_BENCH_RATES", "200,500,1000").split(",")]
+RATES_PER_S = [float(rate) for rate in os.environ.get("RAMPTRACE_BENCH_RATES", "50,200,500,1000").split(",")]
 LENGTH_S = float(os.environ.get("RAMPTRACE_BENCH_LENGTH_S", "20"))
 WAYS = os.environ.get("RAMPTRACE_BENCH_WAYS", "bare,replay,locust").split(",")
 _BARE = Path(__file__).with_name("bare_client.py")

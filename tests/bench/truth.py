@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -218,10 +218,18 @@ class _Meter(threading.Thread):
                 process.kill()
 
 
-def _pin(core: int) -> object:
+def _pin(core: int) -> Callable[[], None]:
+    """Return what a child does first: take its core and, as root, come before the other work of this machine there."""
     cores = sorted(os.sched_getaffinity(0))
     chosen = cores[core % len(cores)]
-    return lambda: os.sched_setaffinity(0, {chosen})
+
+    def settle() -> None:
+        os.sched_setaffinity(0, {chosen})
+        # Of the whole session, so that its threads and processes stay equals (sched(7), "The autogroup feature").
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text("-20")
+
+    return settle
 
 
 def ours(folder: Path, *more: str) -> list[str]:

@@ -132,6 +132,7 @@ def test_snapshots_and_secrets(told: tuple[RunDir, int, Server]) -> None:
     run = told[0]
     assert set(run.snapshots()) == {
         "alarms",
+        "clock-offsets",
         "describe-endpoint-config",
         "describe-endpoint-first",
         "describe-endpoint-last",

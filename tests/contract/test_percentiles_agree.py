@@ -46,7 +46,7 @@ def test_replay_and_analysis_state_the_same_percentiles(count):
     for q in (0.5, 0.9, 0.95, 0.99):
         expected = waits[math.ceil(q * count) - 1]
         assert analysed["ttft_from_sent"][f"p{round(q * 100)}_s"] == pytest.approx(expected, abs=1e-9)
-    told = verdict(fidelity(frame.lazy(), t0_us=0, time_scale=1.0), VerdictSection())
+    told = verdict(fidelity(frame.lazy(), limits=VerdictSection(), t0_us=0, time_scale=1.0), VerdictSection())
     again = fidelity_by_analysis(Manifest(run_id="r"), timings(frame), 0)
     for figure in ("lag_p50_ms", "lag_p99_ms", "lag_max_ms"):
         assert told[figure] == pytest.approx(again[figure], rel=6e-4, abs=1e-3)

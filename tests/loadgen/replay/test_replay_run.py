@@ -40,6 +40,7 @@ def test_a_plain_run_records_each_row_in_order_of_its_instants(server, trace, re
     assert found["output_tokens"].to_list() == [6] * 20
     assert found["chunks"].to_list() == [6] * 20
     assert found["unit_id"].to_list() == ["i-0123"] * 20
+    assert found["chunk_us"].null_count() == 20, "kept only where asked for"
     # The role-only chunk at once is not the first token: that comes 30 ms later. A machine that was busy reads the
     # headers late and so some of these gaps too short, but not all of them, and never both in one piece.
     gaps = (found["first_token"] - found["headers"]).dt.total_microseconds()
@@ -78,8 +79,8 @@ def test_each_kind_of_answer_has_its_outcome_and_is_asked_for_once(
     assert set(found["error_kind"]) - ({"stale_connection"} if behaviour == "closed" else set()) == {kind}
     assert found["row_id"].to_list() == [0, 1, 2, 3]
     assert len(server.posts(behaviour)) == 4
-    # A failed request is a result, not an error. Four requests on a busy machine may be late, which is said as such.
-    assert all("late" in reason for reason in summary["verdict"]["reasons"])
+    # A failed request is a result, not an error. Four requests on a busy machine may be late; but all were sent.
+    assert not [r for r in summary["verdict"]["reasons"] if "sent" in r or "reached the target" in r]
     assert code == (5 if summary["verdict"]["status"] == "INVALID" else 0)
     assert sum(summary["requests"]["failed"].values()) == (0 if outcome == "ok" else 4)
     for file in (tmp_path / "run").rglob("*"):
@@ -98,6 +99,16 @@ def test_a_whole_answer_has_usage_but_no_token_instants(server, trace, replay, r
     assert found["outcome"].to_list() == ["ok", "ok"]
     assert found["output_tokens"].to_list() == [6, 6]
     assert found["first_token"].null_count() == 2
+
+
+def test_the_instants_of_all_chunks_are_kept_where_asked_for(server, trace, replay, rows):
+    replay(trace([0, 50]), server.url("ok"), "--record-chunks")
+    for row in rows().iter_rows(named=True):
+        assert len(row["chunk_us"]) == row["chunks"] == 6
+        assert row["chunk_us"] == sorted(row["chunk_us"])
+        instants = [to_us(row["sent"]) + offset for offset in row["chunk_us"]]
+        assert (instants[0], instants[-1]) == (to_us(row["first_token"]), to_us(row["last_token"]))
+        assert max(b - a for a, b in itertools.pairwise(instants)) == row["max_gap_us"]
 
 
 def test_a_slow_server_does_not_delay_the_schedule(server, trace, replay, rows):
@@ -258,13 +269,6 @@ def test_as_a_locustfile_the_exit_code_is_the_verdict(server, trace, command, ro
     assert done.returncode == 0, done.stderr
     assert rows()["outcome"].to_list() == ["http_error"] * 3
     assert json.loads(done.stdout)[0]["num_failures"] == 3
-
-
-def test_locust_workers_are_refused(server, trace, command, tmp_path):
-    done = locust(trace([0]), server.url("ok"), tmp_path, "--processes", "2")
-    assert done.returncode == 2
-    assert "one process" in done.stderr
-    assert not server.posts("ok")
 
 
 def test_the_web_ui_stops_a_run_and_starts_another(server, trace, command, tmp_path):
