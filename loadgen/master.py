@@ -9,10 +9,10 @@ from typing import Any
 import gevent
 import msgspec
 
-from loadgen.abort import AbortWatch, parse_rule
 from loadgen.crew import Crew, Member, shown
 from loadgen.filing import filed_scenario, versions
 from loadgen.gathering import fetch_shards
+from loadgen.guard import abort_watch
 from loadgen.histogram import Histogram
 from loadgen.intake import Cut
 from loadgen.native import in_thread
@@ -55,11 +55,7 @@ class MasterSession(ReplaySession):
         self._parts: dict[int, WorkerPart] = {}
         self._offsets: dict[int, Offset] = {}
         self._checked_us = 0
-        self._watch = AbortWatch(
-            [parse_rule(rule) for rule in scenario.guard.abort_on],
-            window_us=scenario.guard.abort_window_us,
-            grace_us=scenario.guard.abort_grace_us,
-        )
+        self._watch = abort_watch(scenario.guard)
 
     def progress(self) -> Progress:
         """Return where the replay stands."""
