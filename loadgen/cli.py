@@ -1,4 +1,4 @@
-"""The commands that touch the world: `replay`, and, each from its own part, `collect` and `emulate`."""
+"""The commands that touch the world: `replay`, and, each from its own part, `collect`, `emulate` and `simulate`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
     from loadgen.scenario import Scenario
 
-_ELSEWHERE = {"collect": "loadgen.collect.cli", "emulate": "loadgen.emulator.cli"}
+_ELSEWHERE = {
+    "collect": "loadgen.collect.cli",
+    "doctor": "loadgen.collect.doctor_cli",
+    "emulate": "loadgen.emulator.cli",
+    "mirror": "loadgen.mirroring",
+    "simulate": "loadgen.emulator.simulate_cli",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -39,7 +45,9 @@ def __getattr__(name: str) -> Any:
 @click.option("--endpoint-name", metavar="NAME", help="SageMaker endpoint.")
 @click.option("--region", metavar="NAME", help="AWS region.")
 @click.option("--emulator", metavar="URL", help="Emulator whose clock the run uses; found by itself on loopback.")
-@click.option("--run-dir", metavar="DIR", help="Directory for this run  [default: runs/<time>-<name>]")
+@click.option(
+    "--run-dir", metavar="DIR", help="Directory for this run, or s3://BUCKET/PREFIX  [default: runs/<time>-<name>]"
+)
 @click.option("--condition", metavar="TEXT", help="What is varied, for a comparison.")
 @click.option("--collect/--no-collect", default=None, help="Collect scaling events meanwhile, or not.")
 @click.option("--max-in-flight", type=click.IntRange(min=0), help="Cap on requests in flight; 0 is no cap.")
@@ -59,6 +67,7 @@ def __getattr__(name: str) -> Any:
 @click.option("--yes", is_flag=True, help="Do not ask before much is sent to another machine.")
 @click.option("--resume", metavar="RUN", help="Go on with a run that was stopped or killed, as it was begun.")
 @click.option("--seed", type=int, help="Seed of the prompt texts.")
+@click.option("--record-chunks", is_flag=True, default=None, help="Keep the instant of every chunk (chunk_us).")
 @click.option("--no-stream", is_flag=True, help="Ask for whole answers instead of streams.")
 @click.option("--workers", type=click.IntRange(min=1), help="Send from so many processes of this machine.")
 @click.option("--master", is_flag=True, help="Have workers on other machines send: see docs/workers.md.")
@@ -101,6 +110,8 @@ def replay(
     """
     import locust  # noqa: F401 - first: it patches ssl, which botocore must not have imported before
 
+    from loadgen.filing import new_name
+    from loadgen.mirroring import local_run
     from loadgen.options import resolve_scenario
     from traces.errors import BadInputError
 
@@ -116,15 +127,20 @@ def replay(
         resolved = resolve_scenario(scenario, collect=collect, **flags)
     from loadgen.headless import run_alone, run_master, run_with_workers
 
-    session: dict[str, Any] = {"run_path": Path(run_dir) if run_dir else None, "confirm": _confirmer(yes=yes)}
     if master and expect_workers is None:
         raise BadInputError("--master: how many workers? give --expect-workers N")
-    if master:
-        host = run_master(resolved, expect_workers or 1, (master_bind_host, master_bind_port), **session)
-    elif workers is not None:
-        host = run_with_workers(resolved, workers, **session)
+    confirm = _confirmer(yes=yes)
+    if resume is not None:
+        host = run_alone(resolved, resume=Path(resume), run_path=None, confirm=confirm)
     else:
-        host = run_alone(resolved, resume=Path(resume) if resume else None, **session)
+        with local_run(run_dir, resolved.run.directory, new_name(resolved)) as path:
+            session: dict[str, Any] = {"run_path": path, "confirm": confirm}
+            if master:
+                host = run_master(resolved, expect_workers or 1, (master_bind_host, master_bind_port), **session)
+            elif workers is not None:
+                host = run_with_workers(resolved, workers, **session)
+            else:
+                host = run_alone(resolved, resume=None, **session)
     if host.error is not None:
         raise host.error
     if host.summary is not None:
@@ -164,10 +180,11 @@ def merge(run: str, parts: tuple[str, ...], *, as_json: bool) -> int:
 
 def _resumed_scenario(run: str, given: dict[str, Any]) -> Scenario:
     """Return the scenario of a run that is to be gone on with; options beside it would make it another run."""
-    from loadgen.filing import stopped_run, with_address
+    from loadgen.filing import refuse_remote, stopped_run, with_address
     from traces.errors import BadInputError
 
     target = given.pop("target")
+    refuse_remote(run)
     beside = sorted(name for name, value in given.items() if value is not None)
     if beside:
         raise BadInputError(f"--resume goes on with the run's own scenario; leave out {', '.join(beside)}")
@@ -218,6 +235,7 @@ def _as_text(summary: dict[str, Any]) -> str:
         + (f", {requests['cancelled']} cancelled as recorded" if requests["cancelled"] else "")
         + "".join(f", {count} {kind}" for kind, count in requests["failed"].items())
         + "".join(f", {count} not sent ({reason})" for reason, count in requests["not_sent"].items()),
+        *_error_lines(summary["errors"]),
         *_token_lines(summary["tokens"]),
         *_collector_lines(summary["collector"]),
         f"{'latency of the successful, ms' + _times_real(summary['time_scale']):<41}{'p50':>12}{'p95':>12}{'p99':>12}",
@@ -244,6 +262,11 @@ def _collector_lines(collector: dict[str, Any]) -> list[str]:
     if collector["state"] in {"finished", "absent"}:
         return [] if collector["state"] == "finished" else ["collector none: no scaling events were asked for"]
     return [f"collector {collector['state'].upper()}: {collector['detail'] or 'no reason known'}"]
+
+
+def _error_lines(errors: list[dict[str, Any]]) -> list[str]:
+    words = [f"{found['rows']} {found['kind']}: {found['text'] or 'the server gave no reason'}" for found in errors]
+    return [f"{'' if number else 'errors':<9} {text}" for number, text in enumerate(words)]
 
 
 def _token_lines(tokens: dict[str, Any]) -> list[str]:

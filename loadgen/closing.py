@@ -10,7 +10,7 @@ import msgspec
 from loadgen.guard import Estimate
 from loadgen.recorder import writers_of
 from loadgen.scenario import Scenario
-from loadgen.summary import counts, fidelity, latencies_ms, stalls, tokens, without_warm_up
+from loadgen.summary import counts, errors, fidelity, latencies_ms, stalls, tokens, without_warm_up
 from loadgen.verdict import ClientState, verdict
 from traces.run import Manifest, RunDir
 
@@ -52,6 +52,8 @@ def conclude(
         "verdict": manifest.verdict,
         "workers": msgspec.to_builtins(manifest.workers),
         "requests": counts(requests, never_taken),
+        "errors": errors(requests),
+        "resent": client.resent,
         "tokens": tokens(requests),
         "latency_ms": latencies_ms(without_warm_up(requests, manifest.warm_ups_us), time_scale),
     }

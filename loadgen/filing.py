@@ -17,6 +17,7 @@ from loadgen.scenario import Scenario
 from loadgen.scenario_file import build_scenario
 from traces.clock import EndpointClock
 from traces.errors import BadInputError
+from traces.mirror import is_remote
 from traces.run import Manifest, RunDir
 
 _PACKAGES = ("ramptrace", "locust", "gevent", "geventhttpclient", "polars", "botocore")
@@ -25,10 +26,11 @@ _CLOCK_TOLERANCE_US = 1_000_000
 
 def new_run(scenario: Scenario, path: Path | None, cut: Cut, clock: EndpointClock | None, now_us: int) -> RunDir:
     """Make the run directory: at `path`, or `<time>-<name>` under the scenario's directory."""
-    created = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    name = _plain_name(scenario.name)
+    if path is None:
+        refuse_remote(scenario.run.directory)
+    name = new_name(scenario)
     manifest = Manifest(
-        run_id=f"{created}-{name}-{token_hex(3)}",
+        run_id=f"{name}-{token_hex(3)}",
         name=scenario.name,
         condition=scenario.run.condition,
         emulated=clock is not None,
@@ -40,7 +42,20 @@ def new_run(scenario: Scenario, path: Path | None, cut: Cut, clock: EndpointCloc
         versions=versions(),
         flush_s=scenario.replay.flush_us / 1e6,
     )
-    return RunDir.create(path or _free_path(Path(scenario.run.directory) / f"{created}-{name}"), manifest)
+    return RunDir.create(path or _free_path(Path(scenario.run.directory) / name), manifest)
+
+
+def new_name(scenario: Scenario) -> str:
+    """Return `<time>-<name>`, the name of a run that begins now."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{_plain_name(scenario.name)}"
+
+
+def refuse_remote(location: str) -> None:
+    """Raise `BadInputError` for a place in S3: whoever writes a run there keeps the copy, and here nobody does."""
+    if is_remote(location):
+        raise BadInputError(
+            f"{location}: a run is written to a local directory here; name one, and `ramptrace mirror` copies it there"
+        )
 
 
 def stopped_run(path: Path) -> tuple[RunDir, Manifest, Scenario]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from loadgen.laps import lap_length_us, planned_rows
 from loadgen.scenario import Scenario
 from traces.errors import BadInputError
 from traces.run import Laps, Manifest, TraceUsed
+
+logger = logging.getLogger("ramptrace")
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +46,13 @@ def cut_trace(scenario: Scenario) -> Cut:
     rows = frame.select(pl.len()).collect().item()
     if not rows:
         raise BadInputError(no_rows_message(section.path, start_us, end_us, account.span_us, account.rows_kept))
+    if account.sampling_percent is not None and account.sampling_percent < 100:
+        logger.warning(
+            "%s is a sample of %g %% of the real requests, replayed as recorded; `ramptrace trace transform "
+            "--rate-scale sampling` brings it to the real rate",
+            section.path,
+            account.sampling_percent,
+        )
     used = TraceUsed(
         source=section.path,
         format=account.format,
@@ -50,6 +60,7 @@ def cut_trace(scenario: Scenario) -> Cut:
         window=section.window,
         rows=rows,
         transforms=steps_of(loaded.path),
+        sampling_percent=account.sampling_percent,
     )
     planned = rows if laps is None else planned_rows(laps, frame.select("arrival_us").collect().to_series())
     return Cut(frame=frame, used=used, laps=laps, planned=planned)

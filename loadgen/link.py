@@ -8,7 +8,7 @@ from loadgen.endpoints.http import HttpEndpoint
 from loadgen.endpoints.registry import make_endpoint
 from loadgen.httpclient import HttpClient
 from loadgen.native import in_thread
-from loadgen.preflight import find_emulator, get_json, reach
+from loadgen.preflight import find_emulator, get_json, is_loopback, reach
 from loadgen.prompts import Prompts
 from loadgen.scenario import Scenario
 from traces.clock import EndpointClock
@@ -35,6 +35,10 @@ class TargetLink:
         )
         self._name_model()
         self.endpoint.refresh()
+        if target.kind == "sagemaker":
+            from loadgen.endpoints.existence import refuse_missing
+
+            refuse_missing(self._scenario, loopback=is_loopback(self.endpoint.target.host))
 
     def read_clock(self) -> EndpointClock | None:
         """Return the emulator's clock, `None` for a real platform."""

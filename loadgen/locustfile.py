@@ -18,6 +18,7 @@ from locust.runners import MasterRunner, WorkerRunner
 
 from loadgen import web_login
 from loadgen.crew import Crew
+from loadgen.filing import refuse_remote
 from loadgen.host import ReplayHost, ReplayUser
 from loadgen.local import LocalSession
 from loadgen.master import MasterSession
@@ -120,6 +121,8 @@ def _session(environment: Environment, on_request: Callable[[RequestRow], None],
     options = environment.parsed_options
     given = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) or None for name in _TEXT_OPTIONS}
     path, run_dir = given.pop("scenario"), given.pop("run_dir")
+    if run_dir is not None:
+        refuse_remote(run_dir)
     given["target"] = environment.host or None
     given["abort_on"] = given["abort_on"].split(",") if given["abort_on"] else None
     given |= {name: getattr(options, name) or None for name in _OTHER_OPTIONS}

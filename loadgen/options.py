@@ -20,6 +20,7 @@ _PLACES = {
     "endpoint_name": ("target", "endpoint_name"),
     "region": ("target", "region"),
     "stream": ("target", "stream"),
+    "record_chunks": ("replay", "record_chunks"),
     "seed": ("replay", "seed"),
     "max_in_flight": ("replay", "max_in_flight"),
     "loop": ("replay", "loop"),

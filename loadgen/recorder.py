@@ -71,6 +71,7 @@ class RequestRow(msgspec.Struct, kw_only=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     chunks: int | None = None
+    chunk_us: list[int] | None = None
     bytes_sent: int | None = None
     bytes_received: int | None = None
     max_gap_us: int | None = None

@@ -6,7 +6,7 @@ are written as `180s`, `3m`, `250ms`; the structs keep that text and offer it in
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -99,7 +99,8 @@ class ReplaySection(_Section, frozen=True, kw_only=True):
     """How to send it. `max_in_flight` 0 is no cap (open loop); waiting for a cap counts as lag.
 
     `loop` repeats the trace until `duration` (endpoint time), or until it is stopped. What is due within `warm_up`
-    of the start is sent and recorded, and counts for no latency and no verdict.
+    of the start is sent and recorded, and counts for no latency and no verdict. `record_chunks` keeps the instant of
+    every chunk (column `chunk_us`), some bytes each.
     """
 
     seed: int = 0
@@ -111,6 +112,7 @@ class ReplaySection(_Section, frozen=True, kw_only=True):
     duration: str | None = None
     warm_up: str = "0"
     stop_grace: str = "10s"
+    record_chunks: bool = False
     default_input_tokens: int = 256
     default_output_tokens: int = 128
 
@@ -207,12 +209,75 @@ class VerdictSection(_Section, frozen=True, kw_only=True):
         return parse_duration_us(self.window)
 
 
-class CollectSection(_Section, frozen=True, kw_only=True):
-    """What to watch while it runs. Periods are in endpoint time. `endpoint_url` replaces AWS's own addresses."""
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
-    platform: Literal["sagemaker"] = "sagemaker"
-    endpoint_name: str
+
+class EcsSection(_Section, frozen=True, kw_only=True):
+    """An ECS service. `probe_port` also asks each task's own address for its health, as `[collect.probe]` says."""
+
+    cluster: str = "default"
+    service: str
+    probe_port: Port | None = None
+
+
+class Ec2Section(_Section, frozen=True, kw_only=True):
+    """An EC2 Auto Scaling group. `probe_port` also asks each instance's private address for its health."""
+
+    group: str
+    probe_port: Port | None = None
+
+
+class KubernetesSection(_Section, frozen=True, kw_only=True):
+    """A Deployment. Needs the extra `k8s`.
+
+    `container` is the serving one, else the pod's first. With `service`, a pod is in service once that Service's
+    EndpointSlices say so, else once it is ready. The cluster is that of `kubeconfig` and its `context`, of KUBECONFIG,
+    or the one ramptrace runs in; `url` replaces it (an emulator, `kubectl proxy`). `probe_port` also asks each pod.
+    """
+
+    namespace: str = "default"
+    deployment: str
+    container: str | None = None
+    service: str | None = None
+    kubeconfig: str | None = None
+    context: str | None = None
+    url: str | None = None
+    probe_port: Port | None = None
+
+
+class ProbeSection(_Section, frozen=True, kw_only=True):
+    """Asks the units themselves. `units` names addresses; those of a platform come from its `probe_port`.
+
+    `health` answers 2xx once a unit is ready; `metrics` holds the engine's counters, empty to leave them out.
+    """
+
+    units: dict[str, str] = {}
+    health: str = "/health"
+    metrics: str = "/metrics"
+    period: str = "1s"
+
+    @property
+    def period_us(self) -> int:
+        """How often each unit is asked, in endpoint time."""
+        return parse_duration_us(self.period)
+
+
+class CollectSection(_Section, frozen=True, kw_only=True):
+    """What to watch while it runs. Periods are in endpoint time. `endpoint_url` replaces AWS's own addresses.
+
+    `endpoint_name` watches a variant of a SageMaker endpoint, or with `inference_component` a component on it.
+    `event_queue` is the address of an SQS queue that an EventBridge rule fills; `cloudtrail` and `image_size` add
+    reads of CloudTrail and of the image's registry. The tables `ecs`, `ec2`, `kubernetes` and `probe` watch those
+    platforms (docs/platforms.md). A table `[collect.other.NAME]` watches a platform that
+    another distribution installs; the table is that platform's own. See docs/collector.md.
+    """
+
+    endpoint_name: str | None = None
     variant: str = "AllTraffic"
+    inference_component: str | None = None
+    event_queue: str | None = None
+    cloudtrail: bool = False
+    image_size: bool = False
     region: str | None = None
     endpoint_url: str | None = None
     poll: str = "5s"
@@ -220,6 +285,23 @@ class CollectSection(_Section, frozen=True, kw_only=True):
     tail: str = "60s"
     flush: str = "1s"
     verify_tls: bool = True
+    ecs: EcsSection | None = None
+    ec2: Ec2Section | None = None
+    kubernetes: KubernetesSection | None = None
+    probe: ProbeSection | None = None
+    other: dict[str, dict[str, Any]] = {}
+
+    @property
+    def label(self) -> str:
+        """What is watched, in a word or two, for a run's name; empty when nothing is."""
+        named: list[str | None] = [
+            self.endpoint_name,
+            self.ecs.service if self.ecs else None,
+            self.ec2.group if self.ec2 else None,
+            self.kubernetes.deployment if self.kubernetes else None,
+            "probe" if self.probe and self.probe.units else None,
+        ]
+        return "-".join([*(name for name in named if name), *self.other])
 
     @property
     def poll_us(self) -> int:
@@ -249,7 +331,10 @@ class EmulatorSection(_Section, frozen=True, kw_only=True):
 
 
 class RunSection(_Section, frozen=True, kw_only=True):
-    """How to file the run: `runs/<time>-<name>` under `directory`; `condition` names the arm of a comparison."""
+    """How to file the run: `runs/<time>-<name>` under `directory`, which may be `s3://BUCKET/PREFIX`.
+
+    `condition` names the arm of a comparison.
+    """
 
     directory: str = "runs"
     condition: str | None = None

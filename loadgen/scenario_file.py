@@ -54,6 +54,7 @@ def _check_values(scenario: Scenario, origin: str) -> None:
         "verdict": scenario.verdict,
         "guard": scenario.guard,
         "collect": scenario.collect,
+        "collect.probe": scenario.collect and scenario.collect.probe,
     }
     for name, section in sections.items():
         for attribute in dir(section):
@@ -63,11 +64,13 @@ def _check_values(scenario: Scenario, origin: str) -> None:
                 except BadInputError as error:
                     raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')}: {error}") from None
                 if (
-                    attribute in {"flush_us", "poll_us", "metrics_poll_us", "window_us"}
+                    attribute in {"flush_us", "poll_us", "period_us", "metrics_poll_us", "window_us"}
                     and name != "trace"
                     and value < US_PER_MS
                 ):
                     raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')} must be at least 1ms")
+    if scenario.collect is not None and not scenario.collect.label:
+        raise BadInputError(f"{origin}: [collect] names nothing to watch; give endpoint_name or a platform's table")
     _check_target(scenario, origin)
     if scenario.replay.duration_us == 0:
         raise BadInputError(f"{origin}: [replay] duration must be above 0")
@@ -86,6 +89,8 @@ def _check_target(scenario: Scenario, origin: str) -> None:
     speaks = target.dialect if target.kind == "sagemaker" else _SPEAKS.get(target.kind)
     if target.kind == "sagemaker" and not target.endpoint_name:
         raise BadInputError(f"{origin}: [target] kind sagemaker needs endpoint_name")
+    if target.kind == "sagemaker" and "?" in (target.url or ""):
+        raise BadInputError(f"{origin}: [target] url: a sagemaker address has no query; give https://HOST alone")
     if target.kind in _SPEAKS and not target.url:
         raise BadInputError(f"{origin}: [target] kind {target.kind} needs url")
     if target.kind == "triton" and not target.model:

@@ -120,6 +120,7 @@ class Sending:
             connect_p99_us=self._sender.connect.quantile_us(0.99) if self._sender else None,
             cpu_share=self.probe.cpu_share,
             cpu_wait_share=self.probe.cpu_wait_share,
+            resent=self._link.client.resent,
         )
 
     def run(self, schedule: Schedule) -> None:
@@ -171,6 +172,7 @@ class Sending:
             t0_us=schedule.t0_us,
             timeout_s=target.request_timeout_us / time_scale / 1e6,
             record=self._record,
+            record_chunks=replay.record_chunks,
         )
         dispatcher = self._dispatcher = Dispatcher(
             lookahead,

@@ -72,6 +72,21 @@ def counts(requests: pl.LazyFrame, never_taken: Mapping[str, int] | None = None)
     return found
 
 
+def errors(requests: pl.LazyFrame, most: int = 5) -> list[dict[str, Any]]:
+    """Return the most frequent failures: `outcome`, `kind`, `text` (a word of the server's, or null) and `rows`."""
+    failed = ~pl.col("outcome").cast(pl.String).is_in(["ok", "not_sent"]) & pl.col("error_kind").ne_missing(AS_RECORDED)
+    grouped = (
+        requests.filter(failed)
+        .group_by(
+            pl.col("outcome").cast(pl.String), pl.col("error_kind").alias("kind"), pl.col("error_text").alias("text")
+        )
+        .agg(pl.len().alias("rows"))
+        .sort("rows", "outcome", "kind", "text", descending=[True, False, False, False])
+        .head(most)
+    )
+    return grouped.collect(engine="streaming").to_dicts()
+
+
 def tokens(requests: pl.LazyFrame) -> dict[str, dict[str, int | float | None]]:
     """Return, for `input` and `output`, how the tokens that the server reports compare with those that were planned.
 

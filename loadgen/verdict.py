@@ -19,9 +19,11 @@ class ClientState(msgspec.Struct, frozen=True, kw_only=True):
     """How what sent the load fared: its loop's latency, the connections opened when due, and the processor.
 
     `cpu_share` and `cpu_wait_share`: shares of the run in which the sending thread ran, and waited for a processor.
+    `resent` counts the requests sent again on a new connection, since the idle one had been closed unread.
     """
 
     hub_latency_p99_us: int | None = None
+    resent: int = 0
     connect_p99_us: int | None = None
     cpu_share: float | None = None
     cpu_wait_share: float | None = None

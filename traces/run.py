@@ -38,6 +38,7 @@ class TraceUsed(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Which trace a run replays, and how it was cut.
 
     `transforms` are the steps that made the file, as its metadata states them; the window was cut after them.
+    `sampling_percent`: the share of the real requests that its rows are, where that was declared.
     """
 
     source: str
@@ -46,6 +47,7 @@ class TraceUsed(msgspec.Struct, kw_only=True, omit_defaults=True):
     window: str | None = None
     rows: int | None = None
     transforms: list[LineageStep] = []
+    sampling_percent: float | None = None
 
 
 class Laps(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +103,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     """`run.json`: what a run is, from its start on. Instants are µs since 1970 UTC on the client clock.
 
     `state` is `running` until the replay (or the collector, alone) closes it; a run found `running` later was killed.
+    `simulated` (seed and profile) tells a run in virtual time, in which nothing was sent over any network.
     `workers` is empty for a load sent by one process. `part` is the shard of a worker that wrote a directory of its own
     (the same `run_id`, that worker's rows alone, to be merged into the run's).
     """
@@ -111,6 +114,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     condition: str | None = None
     state: Literal["running", "finished", "interrupted"] = "running"
     emulated: bool = False
+    simulated: dict[str, Any] | None = None
     created_us: int = 0
     t0_us: int | None = None
     finished_us: int | None = None

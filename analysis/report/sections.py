@@ -6,27 +6,21 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from analysis.analyse import RunAnalysis
-from analysis.compare import Comparison, Pair
 from analysis.latency import MEASURES
+from analysis.reached import Objective
 from analysis.records import PhaseRow, ScaleOutResult
 from analysis.report import charts as draw
-from analysis.report import pair_charts, palette
+from analysis.report import palette
+from analysis.report.consequences import cost_lines, reached_lines
 from analysis.report.markup import Markup, element, grouped_table, table
+from analysis.report.parts import Charts, figure, key
 from analysis.report.words import (
     CRITICAL,
-    HOW_A_PAIR,
     MARGINAL_UNIT,
-    NOT_THE_LINE,
     PART_WORDS,
-    SPLIT_WORDS,
-    WHY_A_PAIR,
-    arm_failures,
-    arm_verdict,
     bounds,
     figures,
     headline,
-    is_reference_case,
-    order_words,
     run_headline,
     seconds_text,
     span_text,
@@ -36,77 +30,7 @@ from analysis.report.words import (
 from traces.clock import to_datetime
 from traces.units import format_duration
 
-Charts = dict[str, Any]
 _MOST_UNTRUSTED: Final = 50
-
-
-def comparison_section(comparison: Comparison, charts: Charts) -> Markup:
-    """Return before and after, what the change is made of, and what that rests on."""
-    parts: list[Any] = [element("h2", "What changed, and why")]
-    for number, pair in enumerate(comparison.pairs, 1):
-        parts += _pair(pair, charts, f"pair{number}")
-    if any(pair.pull is not None for pair in comparison.pairs):
-        parts.append(element("div", element("p", WHY_A_PAIR, " ", HOW_A_PAIR), class_="card"))
-        parts += [element("h3", "Assumed"), element("ul", *(element("li", a) for a in comparison.assumptions))]
-    if is_reference_case(comparison):
-        parts.append(element("p", NOT_THE_LINE))
-    if comparison.confounders:
-        parts.append(element("h3", "Other differences between the runs"))
-        parts.append(element("ul", *(element("li", c, class_="warning") for c in comparison.confounders)))
-    return element("section", *parts)
-
-
-def _pair(pair: Pair, charts: Charts, key: str) -> list[Any]:
-    rows: list[tuple[Any, ...]] = [
-        ("replay fidelity", arm_verdict(pair.runs_before), arm_verdict(pair.runs_after), "how the schedule was held"),
-        ("failed requests", arm_failures(pair.runs_before), arm_failures(pair.runs_after), "of those attempted"),
-        ("time to capacity, s", seconds_text(pair.capacity_before_us), seconds_text(pair.capacity_after_us), ""),
-        (
-            "start-up (decision → in service), s",
-            seconds_text(pair.startup_before_us),
-            seconds_text(pair.startup_after_us),
-            "",
-        ),
-    ]
-    if pair.provisioning_us is not None:
-        rows.append(
-            (
-                "provisioning, s",
-                seconds_text(pair.provisioning_us),
-                seconds_text(pair.provisioning_us),
-                "from the pair; assumed equal",
-            )
-        )
-    if pair.pull is not None:
-        p = pair.pull
-        bounded = [span_text(p.before_lo_us, p.before_hi_us), span_text(p.after_lo_us, p.after_hi_us)]
-        rows.append(("image pull, s", seconds_text(p.before_us), seconds_text(p.after_us), "from the pair"))
-        rows.append(("· its bounds, s", *bounded, "over all units of the pair"))
-    if pair.download_before is not None and pair.download_after is not None:
-        rows.append(
-            (
-                "model download, s",
-                seconds_text(pair.download_before.at_us),
-                seconds_text(pair.download_after.at_us),
-                "reported by the platform",
-            )
-        )
-    found: list[Any] = [table(("", pair.before, pair.after, "known how"), rows, numeric=(1, 2))]
-    found += [element("p", note, class_="soft") for note in pair.notes]
-    title = "The two start-ups, as the pair tells them apart"
-    found += _figure(title, pair_charts.lanes(pair), charts, f"{key}-lanes", _lanes_note())
-    note = element("p", "; ".join(f"{name}: {words}" for name, words in SPLIT_WORDS.items()) + ".", class_="soft")
-    found += _figure("From before to after", pair_charts.decomposition(pair), charts, f"{key}-steps", note)
-    if pair.sensitivity is not None:
-        found.append(element("p", order_words(pair.sensitivity), class_="soft"))
-    return found
-
-
-def _lanes_note() -> Markup:
-    names = {"provisioning": "provisioning", "pull": "pull", "download": "download", "start": "start and registration"}
-    keys = (_key(palette.colour(phase), words) for phase, words in names.items())
-    caption = "The container starts when image and model are both there."
-    return element("div", element("p", *keys), element("p", caption, class_="soft"))
 
 
 def run_section(analysis: RunAnalysis, charts: Charts, number: int, *, alone: bool) -> Markup:
@@ -115,7 +39,7 @@ def run_section(analysis: RunAnalysis, charts: Charts, number: int, *, alone: bo
     parts: list[Any] = [element("h2", f"Run {manifest.condition or manifest.name}")]
     if not alone:
         parts.append(element("p", run_headline(analysis)))
-    parts += _figure(
+    parts += figure(
         "Offered load" if analysis.unit_rate is None else "Demand against ready capacity",
         draw.demand_chart(analysis),
         charts,
@@ -123,7 +47,7 @@ def run_section(analysis: RunAnalysis, charts: Charts, number: int, *, alone: bo
         _demand_note(analysis),
     )
     for found in analysis.scale_outs:
-        parts += _scale_out(found, charts, f"run{number}-out{found.index}")
+        parts += _scale_out(found, analysis.objective, charts, f"run{number}-out{found.index}")
     parts += _latency(analysis, charts, f"run{number}-latency")
     parts += [element("h3", "Replay fidelity"), _fidelity(analysis)]
     if analysis.findings:
@@ -131,19 +55,6 @@ def run_section(analysis: RunAnalysis, charts: Charts, number: int, *, alone: bo
         parts += [element("h3", "What to know about the data"), element("ul", *items)]
     parts.append(element("div", element("h3", "Provenance"), _provenance(analysis), class_="whole"))
     return element("section", *parts)
-
-
-def _figure(title: str | None, spec: Any, charts: Charts, key: str, note: Any = None) -> list[Any]:
-    """Return a chart with its title and note as one piece; without a title it goes on from the chart above."""
-    if spec is None:
-        return []
-    charts[key] = spec
-    drawn = element("div", id=key, class_="chart", role="img", aria_label=title or "the same, continued")
-    return [element("div", element("h3", title) if title else None, note, drawn, class_="figure")]
-
-
-def _key(colour: str, text: str) -> Markup:
-    return element("span", element("span", class_="swatch", style=f"background:{colour}"), text, class_="key")
 
 
 def _demand_note(analysis: RunAnalysis) -> Markup:
@@ -155,30 +66,30 @@ def _demand_note(analysis: RunAnalysis) -> Markup:
             else f"{units_words(analysis)} What one unit can do is read around a scale-out only."
         )
         text = f"{why} Capacity is not drawn."
-        key = element("p", _key(palette.DEMAND, "offered load"))
-        return element("div", key, element("p", text, class_="soft"))
+        demand = element("p", key(palette.DEMAND, "offered load"))
+        return element("div", demand, element("p", text, class_="soft"))
     short = analysis.deficit_requests or 0.0
     text = (
         f"One unit delivered {rate.requests_per_s:.2f} requests/s ({rate.tokens_per_s:.0f} tokens/s) while saturated "
         f"in this very run; by that, demand exceeded ready capacity by {short:.0f} requests in all."
     )
     keys = (
-        _key(palette.DEMAND, "offered load"),
-        _key(palette.CAPACITY, "ready capacity"),
-        _key(palette.DEFICIT, "deficit"),
+        key(palette.DEMAND, "offered load"),
+        key(palette.CAPACITY, "ready capacity"),
+        key(palette.DEFICIT, "deficit"),
     )
     return element("div", element("p", *keys), element("p", text, class_="soft"))
 
 
-def _scale_out(found: ScaleOutResult, charts: Charts, key: str) -> list[Any]:
+def _scale_out(found: ScaleOutResult, objective: Objective, charts: Charts, place: str) -> list[Any]:
     units = f"{_count(found.units_before)} → {_count(found.units_desired)} units"
     parts: list[Any] = [element("h3", f"Scale-out {found.index + 1}: {units}")]
     if found.index:
         parts.append(element("p", headline(found)))
     spec = draw.waterfall(found)
     if spec is not None:
-        charts[key] = spec
-        parts.append(element("div", id=key, class_="chart", role="img", aria_label="phases over time"))
+        charts[place] = spec
+        parts.append(element("div", id=place, class_="chart", role="img", aria_label="phases over time"))
         parts.append(
             element(
                 "p",
@@ -200,6 +111,8 @@ def _scale_out(found: ScaleOutResult, charts: Charts, key: str) -> list[Any]:
         head = ("phase", "critical, s", "critical bounds, s", "own length, s", "bounds, s", "known how")
         parts.append(element("div", *_terms(found), class_="soft terms"))
         parts.append(table(head, rows, numeric=(1, 2, 3, 4)))
+    told = [*reached_lines(found), *cost_lines(found, objective)]
+    parts.append(element("pre", "\n".join(told)) if told else None)
     return [*parts, *_units(found)]
 
 
@@ -246,14 +159,14 @@ _PERCENTILES: Final = ("p50_s", "p90_s", "p95_s", "p99_s", "max_s")
 _MEASURE_WORDS: Final = {"ttft": "time to first token", "end_to_end": "end to end"}
 
 
-def _latency(analysis: RunAnalysis, charts: Charts, key: str) -> list[Any]:
+def _latency(analysis: RunAnalysis, charts: Charts, place: str) -> list[Any]:
     keys = element(
         "p",
-        _key(palette.FROM_DUE, "from due: what a user felt, waiting included"),
-        _key(palette.FROM_SENT, "from sent: what the endpoint did"),
+        key(palette.FROM_DUE, "from due: what a user felt, waiting included"),
+        key(palette.FROM_SENT, "from sent: what the endpoint did"),
     )
-    parts = _figure("Time to first token", draw.latency_chart(analysis, "p50"), charts, key, keys)
-    parts += _figure(None, draw.latency_chart(analysis, "p95"), charts, f"{key}_p95")
+    parts = figure("Time to first token", draw.latency_chart(analysis, "p50"), charts, place, keys)
+    parts += figure(None, draw.latency_chart(analysis, "p95"), charts, f"{place}_p95")
     groups = {}
     for window, row in analysis.latency.items():
         shown = {name: row[name] for name in MEASURES if row[name]["n"]}

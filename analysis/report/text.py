@@ -6,9 +6,11 @@ import textwrap
 from typing import Final
 
 from analysis.analyse import RunAnalysis
-from analysis.compare import Comparison, Pair
+from analysis.compare import Comparison
+from analysis.pairs import Pair
 from analysis.records import PhaseRow, ScaleOutResult
 from analysis.report import palette
+from analysis.report.consequences import cost_lines, reached_lines, statistics_lines
 from analysis.report.words import (
     BEYOND_DOWNLOAD,
     CRITICAL,
@@ -54,7 +56,7 @@ def run_text(analysis: RunAnalysis, *, colour: bool = False) -> str:
     if failed:
         lines += _wrapped(failed, first="! ", rest="  ")
     for found in analysis.scale_outs:
-        lines += ["", *_scale_out(found, colour)]
+        lines += ["", *_scale_out(found, colour), *reached_lines(found), *cost_lines(found, analysis.objective)]
     lines += ["", *_latency(analysis), "", *_fidelity(analysis)]
     if analysis.findings:
         lines += ["", "What to know about the data"]
@@ -68,6 +70,8 @@ def comparison_text(comparison: Comparison) -> str:
     lines: list[str] = []
     for pair in comparison.pairs:
         lines += [*_wrapped(pair_headline(pair)), "", *_pair_table(pair), ""]
+        for told in statistics_lines(pair):
+            lines += _wrapped(told, first="  ", rest="    ")
         for note in pair.notes:
             lines += _wrapped(note, first="  ! ", rest="    ")
     for run in comparison.runs:

@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from analysis.analyse import RunAnalysis, described_units
-from analysis.compare import Comparison, Pair
+from analysis.analyse import RunAnalysis
+from analysis.compare import Comparison
 from analysis.counterfactual import ShapleyRange
+from analysis.facts import described_units
+from analysis.pairs import Pair
 from analysis.records import PhaseRow, ScaleOutResult
 from traces.units import US_PER_S, format_duration
 
@@ -90,7 +92,7 @@ def units_words(analysis: RunAnalysis) -> str:
     told = f"The endpoint had {first} unit{'' if first == 1 else 's'}"
     if len(analysis.capacity) > 1:
         return f"{told} at the start and {analysis.capacity[-1].units} at the end."
-    if described_units(analysis.snapshots, "describe-endpoint-last") == first:
+    if described_units(analysis.snapshots, "last") == first:
         return f"{told} from the start and never changed."
     return f"{told} at the start; no change was seen."
 

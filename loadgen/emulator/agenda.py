@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import itertools
 from collections.abc import Callable
@@ -25,6 +26,15 @@ class Agenda:
         self.now_us = now_us
         self._heap: list[tuple[int, int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._entered = itertools.count()
+        self._shown: list[int] = []
+
+    def shows(self, at_us: int | None = None) -> None:
+        """Note that what the platform answers changes at an instant, or now."""
+        bisect.insort(self._shown, self.now_us if at_us is None else at_us)
+
+    def changed(self, after_us: int, until_us: int) -> bool:
+        """Tell whether what the platform answers (but for metric data) changed in `(after, until]`."""
+        return bisect.bisect_right(self._shown, after_us) < bisect.bisect_right(self._shown, until_us)
 
     def at(self, at_us: int, rank: Rank, action: Callable[..., None], *arguments: Any) -> None:
         """Enter an action; one in the past happens at the present instant."""

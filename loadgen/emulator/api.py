@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from loadgen.emulator.autoscaler import ACCOUNT
 from loadgen.emulator.config import EmulatorConfig
-from loadgen.emulator.model import Model
+from loadgen.emulator.model import EndpointModel
 from traces.clock import to_datetime
 
-Handler = Callable[[Model, Mapping[str, Any]], dict[str, Any]]
+Handler = Callable[[EndpointModel, Mapping[str, Any]], dict[str, Any]]
 """One operation: the model at the present and the request's members in, the response's members out."""
 
 T = TypeVar("T")

@@ -8,13 +8,12 @@ from typing import Any
 
 from loadgen.emulator.alarms import Alarm, HistoryItem
 from loadgen.emulator.api import ApiError, Handler, at, page
+from loadgen.emulator.enhanced import by_unit
 from loadgen.emulator.metrics import Datapoint, Series
-from loadgen.emulator.model import Model
+from loadgen.emulator.model import REFUSED, EndpointModel
 from traces.clock import to_us
 from traces.units import US_PER_S
 
-NAMESPACE = "AWS/SageMaker"
-CONCURRENCY = "ConcurrentRequestsPerModel"
 _STATISTICS = frozenset({"Minimum", "Maximum", "Sum", "SampleCount", "Average"})
 _SHORT_PERIODS_S = frozenset({1, 5, 10, 20, 30})
 _HIGH_RESOLUTION_KEPT_US = 3 * 3600 * US_PER_S
@@ -23,7 +22,7 @@ _MOST_QUERIES = 500
 _BAD_PAGE = "InvalidNextToken"
 
 
-def describe_alarms(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_alarms(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeAlarms' members: the policy's two metric alarms, filtered."""
     if "MetricAlarm" not in request.get("AlarmTypes", ["MetricAlarm"]):
         return {"CompositeAlarms": [], "MetricAlarms": []}
@@ -41,7 +40,7 @@ def describe_alarms(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
     return {"CompositeAlarms": [], "MetricAlarms": [_alarm(model, a) for a in chosen], "NextToken": token}
 
 
-def describe_alarm_history(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_alarm_history(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeAlarmHistory's members, newest first unless asked otherwise."""
     name, kind = request.get("AlarmName"), request.get("HistoryItemType")
     from_us = to_us(request["StartDate"]) if "StartDate" in request else None
@@ -64,7 +63,7 @@ def describe_alarm_history(model: Model, request: Mapping[str, Any]) -> dict[str
     return {"AlarmHistoryItems": [_history_item(name, item) for _, name, item in chosen], "NextToken": token}
 
 
-def get_metric_data(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def get_metric_data(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return GetMetricData's members: one result per query, cut into pages by their datapoints."""
     queries = request["MetricDataQueries"]
     if len(queries) > _MOST_QUERIES:
@@ -102,15 +101,16 @@ def get_metric_data(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def list_metrics(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def list_metrics(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return ListMetrics' members: the metrics that have datapoints."""
     wanted = {(d["Name"], d.get("Value")) for d in request.get("Dimensions", [])}
-    dimensions = _dimensions(model)
+    words = model.words
+    namespace, dimensions = words.metric_namespace, words.dimensions()
     has_dimensions = all(any(n == d["Name"] and v in {None, d["Value"]} for d in dimensions) for n, v in wanted)
     found = [
-        {"Namespace": NAMESPACE, "MetricName": name, "Dimensions": dimensions}
+        {"Namespace": namespace, "MetricName": name, "Dimensions": dimensions}
         for name, series in _series(model).items()
-        if request.get("Namespace", NAMESPACE) == NAMESPACE
+        if request.get("Namespace", namespace) == namespace
         and request.get("MetricName", name) == name
         and has_dimensions
         and not series.is_empty
@@ -128,7 +128,7 @@ OPERATIONS: dict[str, Handler] = {
 
 
 def _datapoints(
-    model: Model, query: Mapping[str, Any], span_us: tuple[int, int], seen_us: int
+    model: EndpointModel, query: Mapping[str, Any], span_us: tuple[int, int], seen_us: int
 ) -> tuple[list[Datapoint], str]:
     """Return a query's datapoints, oldest first, and the statistic that it asks for."""
     stat = query.get("MetricStat")
@@ -144,8 +144,10 @@ def _datapoints(
     metric = stat["Metric"]
     series = _series(model).get(metric.get("MetricName", ""))
     named = {(d["Name"], d["Value"]) for d in metric.get("Dimensions", [])}
-    ours = {(d["Name"], d["Value"]) for d in _dimensions(model)}
-    if series is None or metric.get("Namespace") != NAMESPACE or named != ours:
+    ours = set(model.words.metric_dimensions.items())
+    if series is None or metric.get("Namespace") != model.words.metric_namespace or named != ours:
+        series = by_unit(model, metric.get("Namespace", ""), metric.get("MetricName", ""), named)
+    if series is None:
         return [], statistic
     period_us = max(period_s * US_PER_S, series.period_us)
     from_us, to = span_us
@@ -154,22 +156,19 @@ def _datapoints(
     return series.between(from_us, to, period_us, seen_us), statistic
 
 
-def _series(model: Model) -> dict[str, Series]:
-    return {CONCURRENCY: model.concurrency, **model.invocations}
+def _series(model: EndpointModel) -> dict[str, Series]:
+    found = {model.words.metric: model.concurrency, **model.invocations}
+    if model.config.component is not None:
+        found["InvocationsPerCopy"] = found.pop("InvocationsPerInstance")
+    return found
 
 
-def _alarms(model: Model) -> tuple[Alarm, Alarm]:
-    return model.autoscaler.high, model.autoscaler.low
+def _alarms(model: EndpointModel) -> list[Alarm]:
+    scaler = model.autoscaler
+    return [alarm for alarm in (scaler.high, scaler.low, scaler.zero) if alarm is not None]
 
 
-def _dimensions(model: Model) -> list[dict[str, str]]:
-    return [
-        {"Name": "EndpointName", "Value": model.config.endpoint_name},
-        {"Name": "VariantName", "Value": model.config.variant},
-    ]
-
-
-def _alarm(model: Model, alarm: Alarm) -> dict[str, Any]:
+def _alarm(model: EndpointModel, alarm: Alarm) -> dict[str, Any]:
     rule, policy_arn = alarm.rule, model.autoscaler.policy_arn
     return {
         "AlarmName": rule.name,
@@ -185,10 +184,10 @@ def _alarm(model: Model, alarm: Alarm) -> dict[str, Any]:
         "StateReasonData": None if alarm.reason_data is None else json.dumps(alarm.reason_data),
         "StateUpdatedTimestamp": at(alarm.updated_us),
         "StateTransitionedTimestamp": at(alarm.updated_us),
-        "MetricName": CONCURRENCY,
-        "Namespace": NAMESPACE,
+        "MetricName": REFUSED if alarm is model.autoscaler.zero else model.words.metric,
+        "Namespace": model.words.metric_namespace,
         "Statistic": rule.statistic,
-        "Dimensions": _dimensions(model),
+        "Dimensions": model.words.dimensions(),
         "Period": rule.period_us // US_PER_S,
         "EvaluationPeriods": rule.datapoints,
         "DatapointsToAlarm": rule.datapoints,

@@ -8,18 +8,18 @@ from typing import Any
 
 from loadgen.emulator.api import ApiError, Handler, arn, page
 from loadgen.emulator.config import EmulatorConfig
-from loadgen.emulator.container_log import LogEvent
+from loadgen.emulator.container_log import LogEvent, created_us
 from loadgen.emulator.fleet import Instance
-from loadgen.emulator.model import Model
+from loadgen.emulator.model import EndpointModel
 
 _MOST_EVENTS = 10_000
 _BAD_PAGE = "InvalidParameterException"
 _TERM = re.compile(r'([?-]?)(?:"([^"]*)"|(\S+))')
-_CREATED_SHARE = 0.7
-"""A stream exists before its first event can be read: it is created on the way."""
+CONTAINER = "vllm"
+"""The serving container of an ECS task."""
 
 
-def describe_log_groups(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_log_groups(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeLogGroups' members."""
     name = group_name(model.config)
     if not name.startswith(request.get("logGroupNamePrefix", "")) or request.get("logGroupNamePattern", "") not in name:
@@ -38,7 +38,7 @@ def describe_log_groups(model: Model, request: Mapping[str, Any]) -> dict[str, A
     return {"logGroups": [group]}
 
 
-def describe_log_streams(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_log_streams(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeLogStreams' members."""
     _check_group(model, request)
     by_time = request.get("orderBy") == "LastEventTime"
@@ -48,7 +48,7 @@ def describe_log_streams(model: Model, request: Mapping[str, Any]) -> dict[str, 
     found = [
         _stream(model, name, instance)
         for name, instance in _streams(model).items()
-        if name.startswith(prefix or "") and _created_us(model.config, instance) <= model.now_us
+        if name.startswith(prefix or "") and created_us(model.config, instance.log) <= model.now_us
     ]
     found.sort(key=lambda s: s.get("lastEventTimestamp", 0) if by_time else s["logStreamName"])
     if request.get("descending", False):
@@ -58,11 +58,11 @@ def describe_log_streams(model: Model, request: Mapping[str, Any]) -> dict[str, 
     return {"logStreams": chosen, "nextToken": token}
 
 
-def get_log_events(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def get_log_events(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return GetLogEvents' members; at either end the token that led there is given again."""
     _check_group(model, request)
     instance = _streams(model).get(request["logStreamName"])
-    if instance is None or _created_us(model.config, instance) > model.now_us:
+    if instance is None or created_us(model.config, instance.log) > model.now_us:
         raise ApiError("ResourceNotFoundException", "The specified log stream does not exist.")
     events = [event for event in _events(model, instance) if _within(event, request)]
     limit = request.get("limit", _MOST_EVENTS)
@@ -86,7 +86,7 @@ def get_log_events(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def filter_log_events(model: Model, request: Mapping[str, Any]) -> dict[str, Any]:
+def filter_log_events(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return FilterLogEvents' members: the events of several streams, by time."""
     _check_group(model, request)
     names, prefix = request.get("logStreamNames"), request.get("logStreamNamePrefix", "")
@@ -127,31 +127,32 @@ OPERATIONS: dict[str, Handler] = {
 
 def group_name(config: EmulatorConfig) -> str:
     """Return the endpoint's log group."""
+    if config.platform == "ecs":
+        return f"/ecs/{config.endpoint_name}"
+    if config.component is not None:
+        return f"/aws/sagemaker/InferenceComponents/{config.component.name}"
     return f"/aws/sagemaker/Endpoints/{config.endpoint_name}"
 
 
-def _check_group(model: Model, request: Mapping[str, Any]) -> None:
+def _check_group(model: EndpointModel, request: Mapping[str, Any]) -> None:
     stated = request.get("logGroupName") or request.get("logGroupIdentifier", "").rpartition("log-group:")[2]
     if stated != group_name(model.config):
         raise ApiError("ResourceNotFoundException", "The specified log group does not exist.")
 
 
-def _streams(model: Model) -> dict[str, Instance]:
-    return {f"{model.config.variant}/{instance.unit_id}": instance for instance in model.fleet.instances}
+def _streams(model: EndpointModel) -> dict[str, Instance]:
+    owner = f"ecs/{CONTAINER}" if model.config.platform == "ecs" else model.config.variant
+    return {f"{owner}/{instance.unit_id}": instance for instance in model.fleet.instances}
 
 
-def _events(model: Model, instance: Instance) -> list[LogEvent]:
+def _events(model: EndpointModel, instance: Instance) -> list[LogEvent]:
     return [event for event in instance.log if event.ingested_us <= model.now_us]
 
 
-def _created_us(config: EmulatorConfig, instance: Instance) -> int:
-    return instance.log[0].at_us + round(_CREATED_SHARE * config.log_ingestion_lag_s * 1e6)
-
-
-def _stream(model: Model, name: str, instance: Instance) -> dict[str, Any]:
+def _stream(model: EndpointModel, name: str, instance: Instance) -> dict[str, Any]:
     stream: dict[str, Any] = {
         "logStreamName": name,
-        "creationTime": _created_us(model.config, instance) // 1000,
+        "creationTime": created_us(model.config, instance.log) // 1000,
         "arn": arn(model.config, "logs", f"log-group:{group_name(model.config)}:log-stream:{name}"),
         "storedBytes": 0,
     }

@@ -53,24 +53,38 @@ def merge(points: Iterable[Datapoint], start_us: int, period_us: int) -> Datapoi
 
 
 class Gauge:
-    """A quantity that holds a value until it is set anew. Its average is weighted by time."""
+    """A quantity that holds a value until it is set anew. Its average is weighted by time.
+
+    Its fields may be carried on by a loop that does what `set` does.
+    """
+
+    __slots__ = (
+        "_opened_us",
+        "changed_us",
+        "exceeded_us",
+        "integral",
+        "maximum",
+        "minimum",
+        "value",
+        "watch_above",
+    )
 
     def __init__(self, now_us: int, watch_above: float) -> None:
         self.value = 0.0
-        self._watch_above = watch_above
-        self._opened_us = self._changed_us = now_us
-        self._minimum = self._maximum = self._integral = 0.0
-        self._exceeded_us: int | None = None
+        self.watch_above = watch_above
+        self._opened_us = self.changed_us = now_us
+        self.minimum = self.maximum = self.integral = 0.0
+        self.exceeded_us: int | None = None
 
     def set(self, now_us: int, value: float) -> None:
         """Change the value at an instant."""
-        self._integral += self.value * (now_us - self._changed_us)
-        self._changed_us = now_us
+        self.integral += self.value * (now_us - self.changed_us)
+        self.changed_us = now_us
         self.value = value
-        self._minimum = min(self._minimum, value)
-        self._maximum = max(self._maximum, value)
-        if value > self._watch_above and self._exceeded_us is None:
-            self._exceeded_us = now_us
+        self.minimum = min(self.minimum, value)
+        self.maximum = max(self.maximum, value)
+        if value > self.watch_above and self.exceeded_us is None:
+            self.exceeded_us = now_us
 
     def close(self, now_us: int, lag_us: int) -> Datapoint:
         """Return the datapoint of the period that ends now, and open the next one."""
@@ -79,16 +93,16 @@ class Gauge:
         point = Datapoint(
             start_us=self._opened_us,
             period_us=length,
-            minimum=self._minimum,
-            maximum=self._maximum,
-            total=self._integral / length,
+            minimum=self.minimum,
+            maximum=self.maximum,
+            total=self.integral / length,
             samples=1.0,
             visible_us=now_us + lag_us,
-            exceeded_us=self._exceeded_us,
+            exceeded_us=self.exceeded_us,
         )
-        self._opened_us, self._integral = now_us, 0.0
-        self._minimum = self._maximum = self.value
-        self._exceeded_us = now_us if self.value > self._watch_above else None
+        self._opened_us, self.integral = now_us, 0.0
+        self.minimum = self.maximum = self.value
+        self.exceeded_us = now_us if self.value > self.watch_above else None
         return point
 
 
@@ -96,15 +110,19 @@ class Tally:
     """Things that happen one by one, each with a value; a period without any has no datapoint."""
 
     def __init__(self) -> None:
-        self._values: list[float] = []
+        self.values: list[float] = []
+        self._first_us: int | None = None
 
-    def add(self, value: float) -> None:
-        """Count one occurrence."""
-        self._values.append(value)
+    def add(self, value: float, at_us: int | None = None) -> None:
+        """Count one occurrence; where `at_us` is given, the period's first one counts as when it exceeded zero."""
+        self.values.append(value)
+        if self._first_us is None:
+            self._first_us = at_us
 
     def close(self, start_us: int, now_us: int, lag_us: int) -> Datapoint | None:
         """Return the datapoint of the period that ends now, or None when nothing happened in it."""
-        values, self._values = self._values, []
+        values, self.values = self.values, []
+        first_us, self._first_us = self._first_us, None
         if not values:
             return None
         return Datapoint(
@@ -115,6 +133,7 @@ class Tally:
             total=sum(values),
             samples=float(len(values)),
             visible_us=now_us + lag_us,
+            exceeded_us=first_us,
         )
 
 

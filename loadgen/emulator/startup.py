@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import msgspec
@@ -41,8 +42,10 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, capacity_errors_us=errors, **moved)
 
 
-def plan_start(config: EmulatorConfig, seed: int, index: int, requested_us: int) -> Timeline:
-    """Return the start of the `index`-th instance ever.
+def plan_start(
+    config: EmulatorConfig, seed: int, index: int, requested_us: int, *, from_pool: bool = False
+) -> Timeline:
+    """Return the start of the `index`-th instance ever, of a machine that is new or out of the warm pool.
 
     Chance depends on the seed and the index alone, so that two runs which differ in one setting share all else.
     """
@@ -51,14 +54,21 @@ def plan_start(config: EmulatorConfig, seed: int, index: int, requested_us: int)
     startup, faults = config.startup, config.faults
     jitter_s = chance.uniform(-startup.provisioning_jitter_s, startup.provisioning_jitter_s)
     cached = startup.image_cache and chance.random() >= startup.image_cache_miss_share
-    errors_us = tuple(requested_us + to_us(k * faults.capacity_retry_s) for k in range(1, faults.capacity_errors + 1))
+    reused = chance.random() < startup.reuse_share
+    rate_mb_per_s = startup.transfer_mb_per_s * math.exp(chance.gauss(0.0, startup.transfer_spread))
+    kept = reused and startup.data_cache
+    cached = cached or kept
+    errors = 0 if reused or from_pool else faults.capacity_errors
+    errors_us = tuple(requested_us + to_us(k * faults.capacity_retry_s) for k in range(1, errors + 1))
     granted_us = errors_us[-1] if errors_us else requested_us
-    launched_us = granted_us + to_us(max(0.0, startup.provisioning_s + jitter_s))
-    pull_us, download_us = (launched_us + to_us(at) for at in _transfers(config, cached=cached))
+    provisioning_s = 0.0 if reused else startup.warm_pool_start_s if from_pool else startup.provisioning_s + jitter_s
+    launched_us = granted_us + to_us(max(0.0, provisioning_s))
+    fetched = (0.0, 0.0) if kept else _transfers(config, rate_mb_per_s, cached=cached)
+    pull_us, download_us = (launched_us + to_us(at) for at in fetched)
     started_us = max(pull_us, download_us)
     cold_us = 0 if cached else to_us(startup.cold_page_cache_s)
     load_us = started_us + to_us(startup.process_start_s) + cold_us
-    loaded_us = load_us + to_us(startup.weights_s)
+    loaded_us = load_us + to_us(startup.load_s)
     return Timeline(
         unit_id=unit_id,
         index=index,
@@ -77,15 +87,24 @@ def plan_start(config: EmulatorConfig, seed: int, index: int, requested_us: int)
     )
 
 
-def _transfers(config: EmulatorConfig, *, cached: bool) -> tuple[float, float]:
+def _transfers(config: EmulatorConfig, rate_mb_per_s: float, *, cached: bool) -> tuple[float, float]:
     """Return when pull and model download end, in seconds after the launch."""
     startup = config.startup
     download = Flow(
         size=startup.model_gb * 1000, work={_TRANSFER: 1.0}, weight=startup.download_share if not cached else 1.0
     )
     pulls = [] if cached else _pulls(config)
-    ends = completion_times([download, *pulls], {_TRANSFER: startup.transfer_mb_per_s})
+    ends = completion_times([download, *pulls], {_TRANSFER: rate_mb_per_s})
     return (ends[-1] if pulls else 0.0), ends[0]
+
+
+def pull_attempts(config: EmulatorConfig) -> list[tuple[float, float]]:
+    """Return the attempts at a pull that has the machine for itself: begin and end in seconds, the last succeeds."""
+    # The attempts name each other by their place after a first flow, the download: here there is none.
+    flows = [Flow(size=0.0, work={}), *_pulls(config)]
+    ends = completion_times(flows, {_TRANSFER: config.startup.transfer_mb_per_s})[1:]
+    begins = [0.0, *(end + config.faults.pull_retry_s for end in ends[:-1])]
+    return list(zip(begins, ends, strict=True))
 
 
 def _pulls(config: EmulatorConfig) -> list[Flow]:

@@ -76,7 +76,7 @@ def test_rows_are_written_again_only_when_they_changed(
     journal = Journal(run)
     for number, code in enumerate(readings):
         found = activity(code, 9.0 if code == "Successful" else None)
-        journal.take(Reading(observations=activity_rows(found, Answer({}, number, number + 1), "r")))
+        journal.take(Reading(observations=activity_rows(found, Answer({}, number, number + 1), "r")), "sagemaker")
     journal.write(journal.cut())
     written = run.scan("observations").collect().sort("response_received")
     decisions = written.filter(written["native_id"] == "a:decision")
