@@ -20,8 +20,6 @@ LEAST_FOR_A_VERDICT: Final = 4
 """Scale-outs per arm below which no difference can be told at 5 % with any margin (3 + 3: the least p is 0.10)."""
 DRAWS: Final = 10_000
 _SEED: Final = 20260616
-_MANN_WHITNEY: Final = 0.955
-"""Asymptotic efficiency of the Mann–Whitney test against Student's under normal noise, 3/π."""
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +80,7 @@ def least_p(n_before: int, n_after: int) -> float:
     return min(1.0, 2 / math.comb(n_before + n_after, n_before))
 
 
-def _rank_sums(doubled_ranks: Sequence[int], size: int) -> np.ndarray:
+def rank_sums(doubled_ranks: Sequence[int], size: int) -> np.ndarray:
     """Return, per possible sum of `size` of the doubled ranks, the share of subsets with it (each as likely)."""
     top = sum(sorted(doubled_ranks)[-size:]) if size else 0
     counts = np.zeros((size + 1, top + 1))
@@ -109,7 +107,7 @@ def permutation_p(before: Sequence[float], after: Sequence[float]) -> float:
     0.00794
     """
     ranks = _doubled_midranks([*before, *after])
-    shares = _rank_sums(ranks, len(before))
+    shares = rank_sums(ranks, len(before))
     mean = len(before) * (len(ranks) + 1)
     far = abs(sum(ranks[: len(before)]) - mean)
     sums = np.arange(len(shares))
@@ -124,7 +122,7 @@ def shift_interval(before: Sequence[float], after: Sequence[float], alpha: float
     """
     differences = sorted(x - y for x in before for y in after)
     n = len(before)
-    shares = _rank_sums([2 * (i + 1) for i in range(n + len(after))], n)
+    shares = rank_sums([2 * (i + 1) for i in range(n + len(after))], n)
     # Sums are of doubled ranks: U = sum / 2 − n (n + 1) / 2.
     u = np.cumsum(shares[n * (n + 1) :: 2])
     k = int(np.searchsorted(u, alpha / 2, side="right"))
@@ -228,32 +226,6 @@ def wilson(hits: int, of: int, alpha: float = ALPHA) -> Interval:
     middle = (share + z * z / (2 * of)) / scale
     half = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of)) / scale
     return max(middle - half, 0.0), min(middle + half, 1.0)
-
-
-def _detectable_log(cv: float, alpha: float, power: float) -> float:
-    """Return the log-ratio that one event per arm would detect: (z_α/2 + z_β) σ √(2 / 0.955)."""
-    normal = NormalDist()
-    sigma = math.sqrt(math.log(1 + cv * cv))
-    return (normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(power)) * sigma * math.sqrt(2 / _MANN_WHITNEY)
-
-
-def bursts_needed(reduction: float, cv: float, alpha: float = ALPHA, power: float = 0.8) -> int:
-    """Return how many scale-outs per arm tell a reduction (a share of the time) with a given power.
-
-    Lognormal noise with coefficient of variation `cv`, Mann–Whitney: n = 2 (z_α/2 + z_β)² (σ / ln(1 − r))² / 0.955.
-
-    >>> bursts_needed(0.51, 0.10), bursts_needed(0.20, 0.20), bursts_needed(0.10, 0.20)
-    (4, 13, 59)
-    """
-    needed = (_detectable_log(cv, alpha, power) / abs(math.log(1 - reduction))) ** 2
-    return max(LEAST_FOR_A_VERDICT, math.ceil(needed))
-
-
-def detectable(bursts: int, cv: float, alpha: float = ALPHA, power: float = 0.8) -> float | None:
-    """Return the least reduction that so many scale-outs per arm tell; None: too few for any verdict."""
-    if bursts < LEAST_FOR_A_VERDICT:
-        return None
-    return 1 - math.exp(-_detectable_log(cv, alpha, power) / math.sqrt(bursts))
 
 
 def variation(values: Sequence[float]) -> float | None:

@@ -25,7 +25,7 @@ _CLIENT_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 
 REQUEST_COLUMNS: Final = (
     "row_id", "due", "sent", "first_token", "done", "outcome", "http_status", "error_kind", "error_text",
-    "planned_output_tokens", "output_tokens", "unit_id",
+    "planned_output_tokens", "output_tokens", "unit_id", "shard",
 )  # fmt: skip
 TRACE_COLUMNS: Final = ("row_id", "arrival_us", "output_tokens")
 """Columns that are read at all of the tables that may be large."""

@@ -9,8 +9,9 @@ import msgspec
 
 from analysis.analyse import RunAnalysis
 from analysis.arms import Arm, arms_of
-from analysis.effects import bursts_needed, detectable, variation
+from analysis.effects import variation
 from analysis.entry import SCHEMA
+from analysis.power import bursts_needed, detectable
 from traces.errors import BadInputError
 from traces.units import US_PER_S
 

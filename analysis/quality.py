@@ -17,7 +17,7 @@ _DATE_RESOLUTION_US = US_PER_S
 
 def assess(inputs: RunInputs, never_recorded: int) -> list[Finding]:
     """Return the findings on a run's data, in a fixed order; `never_recorded` trace rows have no request row."""
-    of_requests = [*_unfinished(inputs, never_recorded), *_missing(inputs)]
+    of_requests = [*_unfinished(inputs, never_recorded), *_workers(inputs), *_missing(inputs)]
     return [*of_requests, *_collector(inputs), *_gaps(inputs), *_clocks(inputs)]
 
 
@@ -56,6 +56,26 @@ def _unfinished(inputs: RunInputs, lost: int) -> list[Finding]:
     if lost and inputs.request_rows:
         text = f"{lost} of {inputs.trace_rows} trace rows have no request row: in flight when it ended, or never sent"
         found.append(_finding("rows-lost", "error" if state == "running" else "warning", text))
+    return found
+
+
+def _workers(inputs: RunInputs) -> list[Finding]:
+    """Tell which workers did not do their share of the load, and how much of it has no row."""
+    manifest = inputs.manifest
+    if manifest.part is not None:
+        text = f"only what worker {manifest.part} recorded: add it to the run of its master with `ramptrace merge`"
+        return [_finding("part-of-a-run", "error", text)]
+    found = []
+    for part in manifest.workers:
+        if part.state in {"finished", "merged"}:
+            continue
+        rows = inputs.requests.filter(pl.col("shard") == part.shard)
+        total, sent = rows.select(pl.len(), (pl.col("outcome") != "not_sent").sum()).collect(engine="streaming").row(0)
+        planned = "its rows" if part.planned is None else f"its {part.planned} rows"
+        missing = "" if part.planned is None else f", {part.planned - total} have no row at all"
+        why = f" ({part.detail})" if part.detail else ""
+        text = f"worker {part.shard} of {len(manifest.workers)} on {part.host}: {part.state}{why}; of {planned} "
+        found.append(_finding("worker-lost", "error", text + f"{sent} were attempted{missing}"))
     return found
 
 

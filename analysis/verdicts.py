@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from analysis import effects
+from analysis import effects, power
 
 Observed = tuple[tuple[float, bool], ...]
 
@@ -77,8 +77,8 @@ def _statistic(before: Sequence[tuple[float, bool]], after: Sequence[tuple[float
         median_before=effects.km_median(curves[0]) if found is None else found.median_before,
         median_after=effects.km_median(curves[1]) if found is None else found.median_after,
         restricted_mean=effects.restricted_mean_difference(before, after) if any(censored) else None,
-        bursts_needed=effects.bursts_needed(reduction, cv) if cv and reduction else None,
-        detectable=effects.detectable(min(len(before), len(after)), cv) if cv else None,
+        bursts_needed=power.bursts_needed(reduction, cv) if cv and reduction else None,
+        detectable=power.detectable(min(len(before), len(after)), cv) if cv else None,
     )
 
 

@@ -75,6 +75,18 @@ class MasterSession(ReplaySession):
             length_us=self._last_due_us,
         )
 
+    def stop(self, reason: str = "interrupted") -> None:
+        """As ever. Locust also stops a test that has lost its last worker: that is no user's interruption."""
+        nobody_left = bool(self._crew.members) and not self._crew.present
+        if reason != "interrupted" or not (nobody_left or self._all_ended):
+            super().stop(reason)
+
+    @property
+    def _all_ended(self) -> bool:
+        """Whether the load has ended, and its rows are being brought in."""
+        members = self._crew.members
+        return bool(self._told and members) and all(m.lost or self._has_ended(m) for m in members)
+
     def prepare(self) -> None:
         """As ever, and hand the plan out. A worker's refusal ends it, with that worker's exit code."""
         try:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import analysis
-from analysis import effects
+from analysis import effects, power
 from analysis.cache import label, least_cold_pull_us, signature
 from analysis.counterfactual import Split, telescope
 from analysis.deficit import fluid
@@ -258,16 +258,26 @@ def test_the_shift_interval_covers_as_often_as_it_says():
     assert held >= 276
 
 
-def test_power_agrees_with_what_a_simulation_finds():
-    """The closed form against the test itself, near a case it calls just detectable."""
-    bursts, rng, found = effects.bursts_needed(0.2, 0.2), random.Random(3), 0
-    sigma = math.sqrt(math.log(1 + 0.2**2))
-    for _ in range(200):
+@pytest.mark.parametrize(("reduction", "cv"), [(0.2, 0.1), (0.38, 0.2), (0.51, 0.35), (0.2, 0.2)])
+def test_so_many_bursts_as_are_planned_tell_the_change(reduction, cv):
+    """Drawn anew from another generator, and judged by the test that `compare` uses."""
+    bursts, rng, found = power.bursts_needed(reduction, cv), random.Random(3), 0
+    sigma = math.sqrt(math.log(1 + cv * cv))
+    for _ in range(250):
         b = [math.exp(rng.gauss(0, sigma)) for _ in range(bursts)]
-        a = [0.8 * math.exp(rng.gauss(0, sigma)) for _ in range(bursts)]
+        a = [(1 - reduction) * math.exp(rng.gauss(0, sigma)) for _ in range(bursts)]
         found += effects.permutation_p(b, a) <= 0.05
-    assert 0.65 < found / 200 < 0.92
-    assert effects.detectable(bursts, 0.2) == pytest.approx(0.2, abs=0.01)
+    assert found / 250 > 0.7
+    assert bursts == 4 or power.detectable(bursts - 1, cv) > reduction >= power.detectable(bursts, cv)
+
+
+def test_planned_bursts_of_the_table():
+    table = {0.2: (6, 16), 0.38: (4, 5), 0.51: (4, 4)}
+    assert {r: tuple(power.bursts_needed(r, cv) for cv in (0.1, 0.2)) for r in table} == {
+        r: (pytest.approx(a, abs=1), pytest.approx(b, abs=1)) for r, (a, b) in table.items()
+    }
+    assert power.bursts_needed(0.51, 0.35) == 6
+    assert power.bursts_needed(0.1, 0.1) == pytest.approx(17, abs=3)
 
 
 def test_ca1_to_ca3():

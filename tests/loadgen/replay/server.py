@@ -11,6 +11,7 @@ import json
 import ssl
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 
@@ -132,7 +133,9 @@ async def main() -> None:
         if "--tls" in sys.argv:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(sys.argv[sys.argv.index("--tls") + 1])
-        server = await asyncio.start_server(lambda r, w: serve(r, w, log), "127.0.0.1", 0, backlog=4096, ssl=context)
+        port = int(sys.argv[sys.argv.index("--port") + 1]) if "--port" in sys.argv else 0
+        handler = partial(serve, log=log)
+        server = await asyncio.start_server(handler, "127.0.0.1", port, backlog=4096, ssl=context)
         print(server.sockets[0].getsockname()[1], flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
