@@ -12,8 +12,8 @@ from loadgen.collect.aws import Api
 from loadgen.collect.base import Reading, Source, Stream
 from loadgen.collect.ecs_service import LAST, ServiceConfiguration, ServiceState, found_service, learn
 from loadgen.collect.ecs_tasks import EcsService, Tasks, addresses
-from loadgen.collect.logs import Logs
 from loadgen.collect.first_call import first_call
+from loadgen.collect.logs import Logs
 from loadgen.collect.platform import Context
 from loadgen.collect.probe import Probe, probe_urls
 from loadgen.collect.scaling import Scaled, ScalingActivities, ScalingPolicies
@@ -69,7 +69,7 @@ class Ecs:
             ),
             policies,
             ScalingActivities(scaling, scaled, poll_us),
-            Alarms(aws.api("cloudwatch"), scaled, poll_us, lambda: policies.alarm_names),
+            Alarms(aws.api("cloudwatch"), scaled, poll_us, policies.alarms),
             TaskLogs(aws.api("logs"), watched, poll_us, configuration),
         ]
         if self._section.probe_port is not None:
