@@ -70,9 +70,7 @@ def fit_startup(runs: Sequence[RunAnalysis], sizes: Sizes, *, image_cache: bool 
     units = [(run, unit) for run, found in measured for unit in found.units]
     known = [(run, unit) for run, unit in units if unit.window is not None]
     if not known:
-        raise BadInputError(
-            f"{runs[0].path}: no container start was seen (log streams); the start-up cannot be fitted"
-        )
+        raise BadInputError(f"{runs[0].path}: no container start was seen (log streams); the start-up cannot be fitted")
     cold, warm, told = _arms(runs, known, image_cache)
     parameters, assumptions = _transfers(cold, warm, sizes)
     arm = warm or cold
@@ -80,17 +78,13 @@ def fit_startup(runs: Sequence[RunAnalysis], sizes: Sizes, *, image_cache: bool 
     parameters |= _container(list(start.values()), sizes)
     if cold and warm:
         parameters["cold_page_cache_s"] = _difference(measured, cold, warm)
-    return Fit(
-        parameters=parameters, image_cache=_is_cached(runs[-1], warm), assumptions=(*told, *assumptions)
-    )
+    return Fit(parameters=parameters, image_cache=_is_cached(runs[-1], warm), assumptions=(*told, *assumptions))
 
 
 _Arm = list[tuple[RunAnalysis, UnitTimes]]
 
 
-def _arms(
-    runs: Sequence[RunAnalysis], known: _Arm, image_cache: bool | None
-) -> tuple[_Arm, _Arm, tuple[str, ...]]:
+def _arms(runs: Sequence[RunAnalysis], known: _Arm, image_cache: bool | None) -> tuple[_Arm, _Arm, tuple[str, ...]]:
     """Return the units without and with the image cached, and how that was told."""
     by_run: dict[str, _Arm] = {}
     for run, unit in known:

@@ -41,9 +41,7 @@ def fit_profile(
     model["startup"] |= {"image_cache": startup.image_cache, "provisioning_jitter_s": _jitter(startup)}
     return {
         "emulator_model": model,
-        "intervals": {
-            table: {name: msgspec.to_builtins(p) for name, p in fitted[table].items()} for table in _TABLES
-        },
+        "intervals": {table: {name: msgspec.to_builtins(p) for name, p in fitted[table].items()} for table in _TABLES},
         "fitted": {
             "runs": [str(path) for path in paths],
             "emulated": any(run.manifest.emulated for run in runs),

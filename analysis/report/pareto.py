@@ -87,7 +87,9 @@ def _panel(rows: list[dict[str, Any]], field: str, title: str, cost: str) -> alt
     y = alt.Y(f"{field}:Q", title=title)
     colour = alt.Color("front:N", scale=scale, legend=None)
     base = alt.Chart(data(rows))
-    bars = base.mark_rule(opacity=0.6).encode(x=x, y=alt.Y(f"{field}_lo:Q", title=title), y2=f"{field}_hi:Q", color=colour)
+    bars = base.mark_rule(opacity=0.6).encode(
+        x=x, y=alt.Y(f"{field}_lo:Q", title=title), y2=f"{field}_hi:Q", color=colour
+    )
     dots = base.mark_point(filled=True, size=70, opacity=1).encode(x=x, y=y, color=colour, tooltip="name:N")
     names = base.mark_text(dx=9, dy=-7, fontSize=12, fontWeight="bold").encode(x=x, y=y, text="number:N")
     return alt.layer(bars, dots, names).properties(width=_SIZE[0], height=_SIZE[1])
