@@ -216,7 +216,9 @@ def reconcile(unit_id: str | None, evidence: Iterable[Evidence], platform: str) 
         for earlier, later in TEMPLATES.get(platform, ())
     ]  # fmt: skip
     kept, findings = [], []
-    for item in sorted({*evidence, *template}, key=Evidence.sort_key):
+    # What comes after capacity (a unit's first request, say) has no place in the network.
+    usable = {item for item in (*evidence, *template) if item.anchor in NODES}
+    for item in sorted(usable, key=Evidence.sort_key):
         try:
             if item.since is None:
                 network.within(item.anchor, item.lo_us, item.hi_us, item.source)

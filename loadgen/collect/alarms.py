@@ -12,6 +12,7 @@ import msgspec
 from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, DeniedError, Reading, Row, SourceError, SourceUnreachableError, ThrottledError
+from loadgen.collect.redaction import kept
 from loadgen.collect.rows import observation
 from loadgen.collect.scaling import Scaled, ScalingPolicies
 from traces.clock import to_datetime, to_us
@@ -93,7 +94,7 @@ class Alarms:
             return
         self._settings = {alarm["AlarmName"]: alarm for alarm in alarms if alarm.get("AlarmName")}
         self._settings_left = _SETTINGS_POLLS
-        reading.snapshots["alarms"] = {"MetricAlarms": alarms}
+        reading.snapshots["alarms"] = kept({"MetricAlarms": alarms})
 
 
 def inward(row: Row) -> Row:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Reading
-from loadgen.collect.configuration import redact_environment
 from loadgen.collect.endpoint_state import STAMP, Seen, changes, failure_reason
+from loadgen.collect.redaction import kept
 from loadgen.collect.variant import Watched
 
 FIRST, LAST = "describe-inference-component-first", "describe-inference-component-last"
@@ -51,7 +51,7 @@ class ComponentState:
         for row in changes(self._seen, found, answer, self._watched.resource):
             signal = SAGEMAKER[_SIGNALS[row["anchor"]]]
             rows.append({**row, "source": signal.source})
-        document = redact_environment(answer.data)
+        document = kept(answer.data)
         stamped = {**document, STAMP: {"sent_us": answer.sent_us, "received_us": answer.received_us}}
         snapshots = {FIRST: stamped, LAST: stamped} if self._first else {LAST: stamped}
         self._seen = {**self._seen, **{key: Seen(value, answer.sent_us) for key, value in found.items()}}

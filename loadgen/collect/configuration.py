@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import DeniedError, Reading, SourceError
 from loadgen.collect.facts import facts
+from loadgen.collect.redaction import kept
 from loadgen.collect.variant import Watched, variant_of
 
-REDACTED = "***"
 _PERIOD_POLLS = 12
-_OPEN_KEYS = re.compile(
-    r"(?:OPTION_|SM_VLLM_|SM_NUM_GPUS|SERVING_|MAX_|TENSOR_PARALLEL|NUM_SHARD|DTYPE|QUANTIZE|HF_MODEL_ID|MODEL_ID)[A-Z0-9_]*"
-)
-_CLOSED_KEYS = re.compile(r"TOKEN(?!IZER|S\b|S_)|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|AUTH|COOKIE")
-_PLAIN_VALUE = re.compile(r"[\w./:,+ -]{0,120}")
-_LONG_WORD = re.compile(r"[A-Za-z0-9+/=_]{32,}")
 
 
 _COMPONENTS = ("arn:{partition}:sagemaker:{region}:{account}:inference-component/*",)
@@ -74,7 +67,7 @@ class Configuration:
         if not name:
             return Reading()
         config = (await self._api.call("describe_endpoint_config", EndpointConfigName=name)).data
-        reading = Reading(snapshots={"describe-endpoint-config": redact_environment(config)})
+        reading = Reading(snapshots={"describe-endpoint-config": kept(config)})
         component = await self._component(reading)
         model = (variant_of(config, self._watched.variant) or {}).get("ModelName") or _model_of(component)
         described = await self._part(reading, "describe_model", ModelName=model) if model else None
@@ -103,37 +96,10 @@ class Configuration:
         except SourceError as error:
             reading.failures.append(error)
             return None
-        reading.snapshots[operation.replace("_", "-")] = redact_environment(answer.data)
+        reading.snapshots[operation.replace("_", "-")] = kept(answer.data)
         return answer.data
 
 
 def _model_of(component: Mapping[str, Any] | None) -> str | None:
     name = ((component or {}).get("Specification") or {}).get("ModelName")
     return None if name is None else str(name)
-
-
-def redact_environment(document: Any) -> Any:
-    """Return a copy in which every container environment keeps its keys, but only harmless settings their values.
-
-    A value stays when its key is a known setting of a serving engine, does not sound like a secret, and the value is
-    short and plain. Image names stay.
-    """
-    if isinstance(document, Mapping):
-        return {
-            key: _redacted(value) if key == "Environment" and isinstance(value, Mapping) else redact_environment(value)
-            for key, value in document.items()
-        }
-    if isinstance(document, list | tuple):
-        return [redact_environment(value) for value in document]
-    return document
-
-
-def _redacted(environment: Mapping[str, Any]) -> dict[str, str]:
-    return {key: str(value) if _is_open(key, str(value)) else REDACTED for key, value in environment.items()}
-
-
-def _is_open(key: str, value: str) -> bool:
-    key = key.upper()
-    if not _OPEN_KEYS.fullmatch(key) or _CLOSED_KEYS.search(key):
-        return False
-    return bool(_PLAIN_VALUE.fullmatch(value)) and not _LONG_WORD.search(value) and not value.startswith("hf_")

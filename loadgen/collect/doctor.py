@@ -105,7 +105,8 @@ async def _read(platform: Platform, now_us: int) -> tuple[dict[str, Any], list[F
 
 def _permissions(platform: Platform, aws: Aws) -> list[Finding]:
     found = []
-    for permission in dict.fromkeys(permissions_of(platform)):
+    once = {(permission.service, permission.operation): permission for permission in permissions_of(platform)}
+    for permission in once.values():
         if permission.service == PROMQL or not permission.actions:
             continue
         found.append(_permission(permission, aws.api(permission.service)))

@@ -12,8 +12,8 @@ from loadgen.collect.aws import Api
 from loadgen.collect.base import Reading, Source, Stream
 from loadgen.collect.ecs_service import LAST, ServiceConfiguration, ServiceState, found_service, learn
 from loadgen.collect.ecs_tasks import EcsService, Tasks, addresses
-from loadgen.collect.logs import Logs
 from loadgen.collect.first_call import first_call
+from loadgen.collect.logs import Logs
 from loadgen.collect.platform import Context
 from loadgen.collect.probe import Probe, probe_urls
 from loadgen.collect.scaling import Scaled, ScalingActivities, ScalingPolicies

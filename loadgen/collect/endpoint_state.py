@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, Reading, Row
+from loadgen.collect.redaction import kept
 from loadgen.collect.rows import observation, redact
 from loadgen.collect.variant import Watched, variant_of
 from traces.clock import to_us
@@ -79,7 +80,7 @@ class EndpointState:
                 *instance_changes(self._seen, found, answer, self._watched.resource),
                 *variant_statuses(answer, self._watched.variant, self._watched.resource, beneath=True),
             ]
-        stamped = {**answer.data, STAMP: {"sent_us": answer.sent_us, "received_us": answer.received_us}}
+        stamped = {**kept(answer.data), STAMP: {"sent_us": answer.sent_us, "received_us": answer.received_us}}
         snapshots = {FIRST: stamped, LAST: stamped} if self._first else {LAST: stamped}
         # A field that this answer lacks keeps its last known reading: the interval only grows wider.
         self._seen = {**self._seen, **{key: Seen(value, answer.sent_us) for key, value in found.items()}}

@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from loadgen.collect.base import Answer, Source, Stream
+from loadgen.collect.first_call import first_call
 from loadgen.collect.kube_client import Cluster, ClusterApi
 from loadgen.collect.kube_events import Events
 from loadgen.collect.kube_logs import PodLogs
@@ -15,7 +16,6 @@ from loadgen.collect.kube_nodes import NodeClaims, Nodes
 from loadgen.collect.kube_pods import Pods, Workload
 from loadgen.collect.kube_scaling import LAST, Deployments, Endpoints, Scalers
 from loadgen.collect.kube_watch import Kind, ObjectStream
-from loadgen.collect.first_call import first_call
 from loadgen.collect.platform import ClusterRule, Context
 from loadgen.collect.probe import Probe, probe_urls
 

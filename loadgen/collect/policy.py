@@ -23,8 +23,8 @@ def iam_policy(permissions: Iterable[Permission], names: Mapping[str, str]) -> d
         resources = tuple(sorted(_filled(resource, names) for resource in permission.resources))
         by_resources.setdefault(resources, set()).update(permission.actions)
     statements = [
-        {"Sid": _sid(actions), "Effect": "Allow", "Action": sorted(actions), "Resource": list(resources)}
-        for resources, actions in sorted(by_resources.items())
+        {"Sid": f"{_sid(actions)}{number}", "Effect": "Allow", "Action": sorted(actions), "Resource": list(resources)}
+        for number, (resources, actions) in enumerate(sorted(by_resources.items()), 1)
         if actions
     ]
     return {"Version": _VERSION, "Statement": statements}
@@ -64,4 +64,4 @@ def _filled(resource: str, names: Mapping[str, str]) -> str:
 
 def _sid(actions: Iterable[str]) -> str:
     services = sorted({action.partition(":")[0] for action in actions})
-    return "Read" + "".join(word.capitalize() for service in services for word in service.split("-"))
+    return "Read" + services[0].replace("-", "").capitalize() if len(services) == 1 else "Read"

@@ -6,7 +6,9 @@ selector reads the raw samples. No botocore operation reaches them; this is a sm
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Self
 from urllib.parse import quote, urlencode
@@ -47,6 +49,9 @@ ALIASES: Final = {
 _ENDPOINT, _VARIANT, _HOST = "aws.sagemaker.endpoint.name", "aws.sagemaker.variant.name", "@resource.host.id"
 _COMPONENT, _CONTAINER = "aws.sagemaker.inference_component.name", "aws.sagemaker.container.id"
 _DIRECTION = "aws.sagemaker.scaling.direction"
+_LABELS = re.compile(r"aws\.sagemaker\..+|@resource\.(?:host\.|cloud\.availability_zone).*")
+"""The platform's own labels; others may be the user's."""
+
 _SERIES_AT_MOST = 500
 _RANGE_AT_MOST_S = 7 * 86_400
 _TIMEOUT = aiohttp.ClientTimeout(total=25, connect=5)
@@ -211,9 +216,13 @@ def series_rows(canonical: str, series: Mapping[str, Any], watched: Watched, ans
         return []
     if watched.component is not None and labels.get(_COMPONENT, watched.component) != watched.component:
         return []
+    shown = {key: value for key, value in labels.items() if _LABELS.fullmatch(key)}
     unit = _unit(labels, copies=watched.component is not None)
     place = {"place": "platform"} if canonical == "model_download_time" else {}
-    identity = ",".join(f"{key}={value}" for key, value in sorted(labels.items()) if key != "__name__")
+    identity = ",".join(f"{key}={value}" for key, value in sorted(shown.items()))
+    if hidden := sorted(set(labels.items()) - set(shown.items()) - {("__name__", labels.get("__name__", ""))}):
+        # They may hold the user's tags, but tell series apart.
+        identity += f",#{hashlib.sha256(repr(hidden).encode()).hexdigest()[:8]}"
     rows = []
     for stamp, text in series.get("values") or ():
         value, at_us = float(text), round(float(stamp) * US_PER_S)
@@ -241,7 +250,7 @@ def series_rows(canonical: str, series: Mapping[str, Any], watched: Watched, ans
                 unit_id=unit,
                 hi_us=at_us,
                 duration_us=round(value * US_PER_S),
-                detail={"labels": labels, **place},
+                detail={"labels": shown, **place},
             )
         )
     return rows

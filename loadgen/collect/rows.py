@@ -16,6 +16,9 @@ _SECRETS = re.compile(
     r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b"  # access key ids
     r"|(?<=::)\d{12}(?=:)|\b\d{12}\b"  # account numbers
     r"|[A-Za-z0-9+/=]{40,}"  # keys, tokens, signatures
+    r"|\b(?:hf|sk|pk|gh[pousr]|github_pat|glpat|xox[abprs])[-_][\w-]{8,}"  # tokens by their makers' prefixes
+    r"|\beyJ[\w-]{8,}(?:\.[\w-]+)*"  # JSON web tokens
+    r"|(?i:(?<=bearer )[\w.~+/-]{6,}|(?<=password[=:])\S+|(?<=token[=:])\S+|(?<=secret[=:])\S+|(?<=signature[=:])\S+)"
 )
 _WHITE = re.compile(r"\s+")
 

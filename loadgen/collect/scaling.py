@@ -10,7 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 from loadgen.collect.anchors import ECS, SAGEMAKER, Signal
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, Reading, Row
-from loadgen.collect.rows import observation
+from loadgen.collect.redaction import kept
+from loadgen.collect.rows import observation, redact
 from traces.clock import to_us
 from traces.units import US_PER_S
 
@@ -97,7 +98,9 @@ class ScalingPolicies:
         self.alarm_names = sorted(name for name in named if name)
         self.inward = {name for name in self.alarm_names if takes_away(name, named[name])}
         self._read = True
-        return Reading(snapshots={"scalable-targets": targets.data, "scaling-policies": {"ScalingPolicies": policies}})
+        return Reading(
+            snapshots={"scalable-targets": kept(targets.data), "scaling-policies": kept({"ScalingPolicies": policies})}
+        )
 
 
 def takes_away(alarm_name: str, policy: Mapping[str, Any]) -> bool:
@@ -204,7 +207,7 @@ def _detail(activity: Mapping[str, Any]) -> dict[str, Any]:
         "description": description,
         "cause": cause,
         "status_code": activity.get("StatusCode"),
-        "status_message": activity.get("StatusMessage"),
+        "status_message": redact(str(activity.get("StatusMessage") or "")),
         "desired": int(count[1]) if count else None,
         "alarm_name": named["alarm"] if named else None,
         "policy_name": named["policy"] if named else None,

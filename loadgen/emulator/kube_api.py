@@ -88,7 +88,7 @@ class KubeApi:
             wanted = selected(request.query)
             if found["name"]:
                 return web.json_response(self._one(kind[0], found["name"]))
-            if request.query.get("watch") in {"1", "true"}:
+            if request.query.get("watch", "").lower() in {"1", "true"}:
                 response = web.StreamResponse(headers={"Content-Type": "application/json"})
                 with contextlib.suppress(ConnectionError):  # the client went away
                     await self._watch(request, response, kind[0], wanted)
@@ -145,7 +145,7 @@ class KubeApi:
                 request.transport.abort()
                 return
             position = await self._send_new(response, position, kind, wanted)
-            if request.query.get("allowWatchBookmarks") == "true" and loop.time() > bookmark_at:
+            if request.query.get("allowWatchBookmarks", "").lower() == "true" and loop.time() > bookmark_at:
                 bookmark_at = loop.time() + _BOOKMARK_S
                 await response.write(_line("BOOKMARK", _bookmark(self._sent_version(position))))
             await asyncio.sleep(_LOOK_S)

@@ -170,7 +170,7 @@ class Model(EndpointModel):
         self._traffic = True
         if self.fleet.current == 0:
             # Nobody is there to take it: it fails at once, and counts as demand.
-            self._tallies[REFUSED].add(1.0)
+            self._tallies[REFUSED].add(1.0, self.now_us)
             self._effects.append(Refused(request_id=request_id, at_us=self.now_us))
             return self.advance(now_us)
         self._arrived_us[request_id] = self.now_us

@@ -271,13 +271,6 @@ def test_as_a_locustfile_the_exit_code_is_the_verdict(server, trace, command, ro
     assert json.loads(done.stdout)[0]["num_failures"] == 3
 
 
-def test_locust_workers_are_refused(server, trace, command, tmp_path):
-    done = locust(trace([0]), server.url("ok"), tmp_path, "--processes", "2")
-    assert done.returncode == 2
-    assert "one process" in done.stderr
-    assert not server.posts("ok")
-
-
 def test_the_web_ui_stops_a_run_and_starts_another(server, trace, command, tmp_path):
     import loadgen
 
