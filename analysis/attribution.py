@@ -213,7 +213,8 @@ def _marginal(evidence: ScaleOutEvidence, served: Sequence[Timeline], needed: in
         # Fewer units were named than counted: the activity's own end still says that all had come.
         done = evidence.steps[-1].done is not None
         return served[-1] if done else None
-    return served[position]
+    together = [t for t in served if t.at("in_service") == ready[position]]
+    return together[-1]
 
 
 def _came(timeline: Timeline) -> tuple[int, int]:
