@@ -48,8 +48,11 @@ class ReplaySession(ABC):
     """Prepares and executes one replay. `on_request` gets each finished row that this process sent.
 
     `confirm` is asked, with what would be sent, when another machine is the target and it is much; without it the
-    answer is no. What sends the load, this process or others, is a subclass's.
+    answer is no. What sends the load, this process or others, is a subclass's; `sends_elsewhere` says that `meter` is
+    not fed by what is sent here.
     """
+
+    sends_elsewhere = False
 
     def __init__(
         self,

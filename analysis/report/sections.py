@@ -11,7 +11,7 @@ from analysis.reached import Objective
 from analysis.records import PhaseRow, ScaleOutResult
 from analysis.report import charts as draw
 from analysis.report import palette
-from analysis.report.consequences import cost_lines, reached_lines
+from analysis.report.cost import cost_table, reached_table
 from analysis.report.ladder import AlarmRule, alarm_rule, ladder, ladder_note
 from analysis.report.markup import Markup, element, grouped_table, table
 from analysis.report.parts import Charts, drawn, figure
@@ -121,8 +121,7 @@ def _scale_out(
         parts.append(table(head, rows, numeric=(1, 2, 3, 4)))
     note = element("p", ladder_note(rule), class_="soft")
     parts += figure("Detection, rung by rung", ladder(found, rule), charts, f"{place}-ladder", note)
-    told = [*reached_lines(found), *cost_lines(found, objective)]
-    parts.append(element("pre", "\n".join(told)) if told else None)
+    parts += [*reached_table(found), *cost_table(found, objective)]
     return [*parts, *_units(found)]
 
 

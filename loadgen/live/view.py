@@ -9,6 +9,7 @@ import gevent.lock
 from loadgen.live.rate import unit_rate
 from loadgen.live.scaling import Level, ScaleOut, Scaling, scaling
 from loadgen.live.series import Series
+from loadgen.live.shards import RequestReader
 from loadgen.live.sightings import SightingReader
 from loadgen.live.units import Unit
 from loadgen.native import in_thread
@@ -39,6 +40,7 @@ class LiveView:
         self._session: ReplaySession | None = None
         self._number = 0
         self._reader: SightingReader | None = None
+        self._requests: RequestReader | None = None
         self._scaling = _NO_SCALING
 
     def document(self, since: str, span: Span) -> dict[str, Any]:
@@ -68,6 +70,9 @@ class LiveView:
             return
         if self._reader is None:
             self._reader = SightingReader(session.run, session.manifest.clock, meter.t0_us)
+            self._requests = RequestReader(session.run) if session.sends_elsewhere else None
+        if self._requests is not None:
+            self._requests.feed(meter)
         if self._reader.poll():
             self._scaling = scaling(self._reader.seen(), self._reader.units_at_start)
 
@@ -136,11 +141,15 @@ class LiveView:
             "planned": progress.planned,
             "started": progress.started,
             "in_flight": progress.in_flight,
-            "lag_p99_ms": None if judged is None else judged["lag_p99_ms"],
+            "lag_p99_ms": _lag_ms(progress.lag_p99_us) if judged is None else judged["lag_p99_ms"],
             "verdict": None if judged is None else {"status": judged["status"], "reasons": judged["reasons"]},
             "so_far": closed is None,
             "collector": manifest.collector,
         }
+
+
+def _lag_ms(us: int | None) -> float | None:
+    return None if us is None else us / 1e3
 
 
 def _stage(session: ReplaySession, *, failed: bool) -> str:

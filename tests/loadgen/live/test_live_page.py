@@ -38,6 +38,7 @@ def session(run, *, hours=0.0, per_s=5):
     feed(meter, manifest.t0_us, 0, round(hours * 3600), per_s)
     length_us = round(hours * 3600 * S)
     return SimpleNamespace(
+        sends_elsewhere=False,
         run=run,
         manifest=manifest,
         meter=meter,
@@ -216,3 +217,16 @@ def test_csv_holds_the_figures_and_no_formula(tmp_path):
     assert sum(int(row["due"]) for row in load) == 360 * 5
     phases = list(csv.DictReader(io.StringIO(client.get("/scaling/phases.csv").data.decode())))
     assert f"'{evil}" in {row["unit"] for row in phases}
+
+
+def test_what_workers_record_is_counted_once(tmp_path):
+    run = RunDir.open(build(tmp_path / "run", Case(end_s=200.0), state="running"))
+    found = session(run)
+    found.sends_elsewhere = True
+    client = served(view_of(found))
+    rows = run.scan("requests").collect()
+    before, _ = data(client)
+    assert sum(before["bins"]["due"]) == sum(before["bins"]["ok"]) == len(rows)
+    run.compact("requests", at_least=1)
+    assert sum(data(client)[0]["bins"]["due"]) == len(rows)
+    assert sum(data(client)[0]["bins"]["sent"]) == len(rows)
