@@ -39,7 +39,17 @@ def cost_table(found: ScaleOutResult, objective: Objective) -> list[Any]:
         )
         for row in cost.phases
     ]
-    head = ("while in", "requests due", "late", "failed", "gave up", "excess wait, s", "tokens", "late", "lost")
+    head = (
+        "while in",
+        "requests due",
+        "late",
+        "failed",
+        "gave up",
+        "excess wait, s",
+        "tokens",
+        "tokens late",
+        "tokens lost",
+    )
     share = "unknown" if cost.attained is None else f"{cost.attained:.1%}"
     late = f"Late: the first token came over {objective.ttft_us / US_PER_S:g} s after it was due."
     notes = [late, f"In time: {share}; the objective is {objective.share:.0%}."]

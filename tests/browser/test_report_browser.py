@@ -12,7 +12,7 @@ from analysis.report.html import write_report
 from tests.analysis.run_builder import Case, after_case, build
 from tests.browser.chrome import browser, needs_chromium
 
-pytestmark = [pytest.mark.browser, needs_chromium]
+pytestmark = [pytest.mark.browser, needs_chromium, pytest.mark.timeout(300)]
 
 EVIL = "<img src=x onerror=\"document.title='owned'\">"
 LOOKS = {"desktop": {}, "dark": {"dark": True}, "phone": {"width": 390, "height": 844}}
