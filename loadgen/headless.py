@@ -131,6 +131,8 @@ def _run(environment: Environment, host: ReplayHost) -> None:
     runner = environment.runner
     try:
         runner.start(1, spawn_rate=1)
+        if runner.spawning_greenlet is not None:
+            runner.spawning_greenlet.join()  # a local runner starts the test in a greenlet of its own
         host.join()
     finally:
         if progress is not None:

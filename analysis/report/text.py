@@ -42,6 +42,7 @@ from traces.units import US_PER_S, format_duration
 WIDTH: Final = 80
 _BAR: Final = 24
 _MOST_UNTRUSTED: Final = 5
+_MOST_RUNS_TOLD: Final = 4
 _MARK: Final = {"error": "!!", "warning": "! ", "info": "  "}
 
 
@@ -74,7 +75,8 @@ def comparison_text(comparison: Comparison) -> str:
             lines += _wrapped(told, first="  ", rest="    ")
         for note in pair.notes:
             lines += _wrapped(note, first="  ! ", rest="    ")
-    for run in comparison.runs:
+    # Of many runs the table's totals are enough.
+    for run in comparison.runs if len(comparison.runs) <= _MOST_RUNS_TOLD else ():
         failed = failed_words(run)
         if failed:
             lines += _wrapped(f"{run.manifest.condition or run.manifest.run_id}: {failed}", first="! ", rest="  ")

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 @click.option("--endpoint-name", help="SageMaker endpoint to watch.")
 @click.option("--variant", help="Production variant to watch.  [default: AllTraffic]")
 @click.option("--inference-component", help="Inference component to watch.")
+@click.option("--ecs", metavar="CLUSTER/SERVICE", help="ECS service to watch.")
+@click.option("--ec2", metavar="GROUP", help="EC2 Auto Scaling group to watch.")
+@click.option("--kubernetes", metavar="[NAMESPACE/]DEPLOYMENT", help="Kubernetes Deployment to watch.")
+@click.option("--probe", multiple=True, metavar="UNIT=URL", help="Unit to ask for its health; may be repeated.")
 @click.option("--region", help="AWS region.  [default: as AWS is set up]")
 @click.option("--endpoint-url", help="Address that replaces all of AWS's own.")
 @click.option("--emulator", "emulator_url", help="Address of an emulator whose clock to read.")
@@ -44,9 +48,10 @@ def collect(
 ) -> None:
     """Read what the platform tells about a scale-out: states, activities, alarms, metrics, logs, reported durations.
 
-    Reads only. The endpoint comes from [collect] of a SCENARIO, from options, or, with --attach, from a replay's run.
-    With --attach it prints {"ready": true} once every source was tried; SIGTERM, or the end of standard input, tells
-    it that the load has ended, and it goes on for the tail.
+    Reads only. What to watch (SageMaker, ECS, EC2 Auto Scaling, Kubernetes, addresses) comes from [collect] of a
+    SCENARIO, from options, or, with --attach, from a replay's run. With --attach it prints {"ready": true} once every
+    source was tried; SIGTERM, or the end of standard input, tells it that the load has ended, and it goes on for the
+    tail.
 
     With --since it reads a past stretch from what the platform still keeps (six weeks of scaling activities, two of
     alarm history, metrics and logs), makes a run of it, and says which sources had expired.
@@ -147,9 +152,7 @@ def _alone(
     return EXIT_INTERRUPTED if interrupted else 0
 
 
-def settings(
-    scenario: Path | None, options: dict[str, str | None]
-) -> tuple[CollectSection, str, str | None, str | None]:
+def settings(scenario: Path | None, options: dict[str, Any]) -> tuple[CollectSection, str, str | None, str | None]:
     """Return the section, the directory for runs, the condition and the emulator's address; options override."""
     import msgspec
 
@@ -159,18 +162,47 @@ def settings(
 
     if "@" in (options.get("endpoint_url") or ""):
         raise BadInputError("--endpoint-url must hold no user name or password; it is written to the run's manifest")
-    given = {name: value for name, value in options.items() if value is not None}
+    given = _platforms({name: value for name, value in options.items() if value})
     if scenario is None:
-        if "endpoint_name" not in given:
-            raise BadInputError("nothing to watch; give a SCENARIO with [collect], or --endpoint-name")
+        if not given.keys() & _WATCHED:
+            raise BadInputError(
+                "nothing to watch; give a SCENARIO with [collect], or one of --endpoint-name, --ecs, --ec2, "
+                "--kubernetes, --probe"
+            )
         return msgspec.convert(given, CollectSection), "runs", None, None
     loaded = load_scenario(scenario)
-    if loaded.collect is None and "endpoint_name" not in given:
-        raise BadInputError(f"{scenario}: it has no [collect]; add one, or give --endpoint-name")
-    base = {} if loaded.collect is None else msgspec.structs.asdict(loaded.collect)
+    if loaded.collect is None and not given.keys() & _WATCHED:
+        raise BadInputError(f"{scenario}: it has no [collect]; add one, or give --endpoint-name or another platform")
+    base = {} if loaded.collect is None else msgspec.to_builtins(loaded.collect)
     section = msgspec.convert(base | given, CollectSection)
     emulator = loaded.emulator.url if loaded.emulator else None
     return section, loaded.run.directory, loaded.run.condition, emulator
+
+
+_WATCHED = {"endpoint_name", "ecs", "ec2", "kubernetes", "probe"}
+
+
+def _platforms(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with each platform as its table of a scenario."""
+    from traces.errors import BadInputError
+
+    if "ecs" in given:
+        cluster, slash, service = given["ecs"].partition("/")
+        if not slash or not cluster or not service:
+            raise BadInputError(f'--ecs: "{given["ecs"]}" is not CLUSTER/SERVICE, such as default/my-service')
+        given["ecs"] = {"cluster": cluster, "service": service}
+    if "ec2" in given:
+        given["ec2"] = {"group": given["ec2"]}
+    if "kubernetes" in given:
+        namespace, _, deployment = given["kubernetes"].rpartition("/")
+        given["kubernetes"] = {"namespace": namespace or "default", "deployment": deployment}
+    if "probe" in given:
+        units = dict(pair.partition("=")[::2] for pair in given["probe"])
+        for unit, url in units.items():
+            if not unit or not url.startswith(("http://", "https://")):
+                raise BadInputError(f'--probe: "{unit}={url}" is not UNIT=URL, such as a=http://10.0.0.7:8000')
+        given["probe"] = {"units": units}
+    return given
 
 
 def _say(line: str) -> None:

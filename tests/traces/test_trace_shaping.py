@@ -377,3 +377,22 @@ def test_a_reject_file_that_is_there_is_replaced_on_request_only(tmp_path, capsy
         assert rejects.read_text() == "precious"
     assert call(capsys, "lint", "corpus:tiny-step", "--reject-file", rejects, "-f")[0] == 0
     assert rejects.read_text() == ""
+
+
+def test_a_replay_of_a_sample_says_so(capsys, tmp_path, caplog):
+    from loadgen.intake import cut_trace
+    from loadgen.scenario_file import build_scenario
+
+    source, path, whole = tmp_path / "log.jsonl", tmp_path / "sample.parquet", tmp_path / "whole.parquet"
+    call(capsys, "export", "corpus:tiny-step", "--to", "mooncake", "-o", source)
+    call(capsys, "import", source, "--sampling-percent", 25, "-o", path)
+    call(capsys, "transform", path, "--rate-scale", "sampling", "-o", whole)
+    cuts = {}
+    for file in (path, whole):
+        target = {"url": "http://127.0.0.1:1"}
+        caplog.clear()
+        cuts[file] = cut_trace(build_scenario({"trace": {"path": str(file)}, "target": target}, origin="test")).used
+        assert ("is a sample of 25 %" in caplog.text) == (file == path)
+    assert cuts[path].sampling_percent == 25
+    assert cuts[whole].sampling_percent is None
+    assert cuts[whole].rows > 2.5 * cuts[path].rows, "superposed to about four times the requests"
