@@ -41,7 +41,7 @@ _COMMANDS = {
     "analyse": ("analysis.cli", "Attribute a run's time to capacity."),
     "report": ("analysis.cli", "Write a run's report as one offline HTML file."),
     "compare": ("analysis.cli", "Compare runs: what changed, and why."),
-    "advise": ("analysis.cli", "Rank what would shorten a run's time to capacity."),
+    "advise": ("analysis.advise_cli", "Rank what would shorten a run's time to capacity."),
 }
 _TRACE_COMMANDS = {"record": ("loadgen.record.cli", "Record real traffic through a pass-through proxy.")}
 _IMPORT_NAMES = ("traces", "loadgen", "analysis", "ramptrace")

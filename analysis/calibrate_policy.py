@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -132,7 +133,7 @@ def _prefill(served: pl.DataFrame, run: RunAnalysis) -> dict[str, Parameter]:
         pl.col("wait").mean().alias("wait"),
         pl.col("input_tokens").mean().alias("tokens"),
     ).row(0)
-    slope = 0.0 if slope is None or slope != slope or slope < 0 else slope
+    slope = 0.0 if slope is None or math.isnan(slope) else max(slope, 0.0)
     base = max(wait - slope * tokens, 0.0)
     return {
         "prefill_base_s": Parameter(value=base, lo=base, hi=max(base, wait), method="fitted"),

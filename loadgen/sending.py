@@ -8,9 +8,9 @@ import gevent
 import gevent.event
 import msgspec
 
-from loadgen.abort import AbortWatch, parse_rule
 from loadgen.checkpoint import Checkpoint
 from loadgen.dispatcher import Dispatcher
+from loadgen.guard import abort_watch
 from loadgen.histogram import Histogram
 from loadgen.link import TargetLink
 from loadgen.lookahead import LookAhead, Plan, Prepared
@@ -79,11 +79,7 @@ class Sending:
         self.probe = HubProbe(now_us)
         flush_s = scenario.replay.flush_us / 1e6
         self.recorder = Recorder(run, flush_s=flush_s, on_written=self._note_written, shard=shard)
-        self.watch = AbortWatch(
-            [parse_rule(rule) for rule in scenario.guard.abort_on],
-            window_us=scenario.guard.abort_window_us,
-            grace_us=scenario.guard.abort_grace_us,
-        )
+        self.watch = abort_watch(scenario.guard)
 
     def stop(self, reason: str) -> None:
         """Send no more; answers under way get `replay.stop_grace`. The reason is the one that unsent rows will have."""

@@ -12,7 +12,7 @@ import msgspec
 from loadgen.collect.aws import PROMQL, Api, Aws, Permission
 from loadgen.collect.base import DeniedError, Reading, Source, SourceError
 from loadgen.collect.opening import context_of, opened
-from loadgen.collect.platform import Examined, Finding, PhaseView, Platform, Say
+from loadgen.collect.platform import Examined, Finding, PhaseView, Platform, Say, Scoped
 from loadgen.collect.policy import policies
 from loadgen.collect.registry import make_platforms, needs_of, permissions_of
 from loadgen.collect.rows import redact
@@ -44,7 +44,9 @@ def needed_policies(section: CollectSection) -> dict[str, Any]:
     """Return the least-privilege policies for a section; nothing is connected."""
     context = context_of(section, ClientClock(), EndpointClock(), since_us=0, say=lambda _line: None)
     platforms = make_platforms(context)
-    names = {name: value for platform in platforms for name, value in platform.arn_names.items()}
+    names = {"partition": "aws", **({"region": context.aws.region} if context.aws.region else {})}
+    for platform in platforms:
+        names |= platform.arn_names if isinstance(platform, Scoped) else {}
     return policies([need for platform in platforms for need in needs_of(platform)], names)
 
 

@@ -31,6 +31,8 @@ from traces.schema import Trace
 SERVER_CORE, CLIENT_CORE = 0, 1
 TTFT_US, ITL_US, TOKENS, INPUT_TOKENS = 50_000, 10_000, 100, 16
 _SAMPLE_S = 0.2
+FLAGS = os.environ.get("RAMPTRACE_BENCH_FLAGS", "").split()
+"""More options for the replay, such as --record-chunks."""
 _SOURCE = Path(__file__).with_name("sse_server.c")
 
 
@@ -235,4 +237,4 @@ def _pin(core: int) -> Callable[[], None]:
 def ours(folder: Path, *more: str) -> list[str]:
     """Return the command line of a replay of `folder`'s trace, inside Locust, into `folder / "run"`."""
     line = [sys.executable, "-m", "ramptrace", "replay", "--trace", str(folder / "trace.parquet"), "--json"]
-    return [*line, "--target", "http://127.0.0.1:{port}", "--run-dir", str(folder / "run"), *more]
+    return [*line, "--target", "http://127.0.0.1:{port}", "--run-dir", str(folder / "run"), *more, *FLAGS]
