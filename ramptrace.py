@@ -33,6 +33,7 @@ _COMMANDS = {
     "trace": ("traces.cli", "Read, check and describe recorded traffic."),
     "merge": ("loadgen.cli", "Add what a lost worker recorded to its run."),
     "replay": ("loadgen.cli", "Replay a trace, headless, and collect scaling events meanwhile."),
+    "ui": ("loadgen.cli", "Replay with Locust's web UI and the live page of scaling."),
     "collect": ("loadgen.cli", "Collect scaling events alone."),
     "mirror": ("loadgen.cli", "Copy a run directory to S3 while it is written."),
     "doctor": ("loadgen.cli", "Check what can be seen of a scale-out, and what cannot."),

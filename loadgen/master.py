@@ -48,6 +48,8 @@ class _Told(msgspec.Struct):
 class MasterSession(ReplaySession):
     """Has the load sent by the workers that are connected when it is prepared."""
 
+    sends_elsewhere = True
+
     def __init__(self, scenario: Scenario, crew: Crew, **more: Any) -> None:
         super().__init__(scenario, **more)
         self._crew = crew

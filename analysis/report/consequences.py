@@ -14,7 +14,7 @@ from traces.units import US_PER_S
 
 _MOST_BURSTS: Final = 1000
 """More than so many bursts per arm nobody runs: there is no change to tell."""
-_NAMES: Final = {
+DEFINITION_WORDS: Final = {
     "in_service": "in service (headline)",
     "all_in_service": "all units in service",
     "capacity_covers_demand": "ready units cover the load",
@@ -35,7 +35,7 @@ def reached_lines(found: ScaleOutResult) -> list[str]:
         around = (
             "" if length is None or length.lo_us == length.hi_us else f"   [{span_text(length.lo_us, length.hi_us)}]"
         )
-        lines.append(f"    {_NAMES[name]:<30}{told}{around}")
+        lines.append(f"    {DEFINITION_WORDS[name]:<30}{told}{around}")
     return lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Final
 
 from analysis.analyse import RunAnalysis
@@ -64,6 +65,13 @@ def run_text(analysis: RunAnalysis, *, colour: bool = False) -> str:
         for finding in analysis.findings:
             lines += _wrapped(finding.text, first=f"  {_MARK[finding.severity]} ", rest="     ")
     return "\n".join(lines)
+
+
+def report_text(runs: Sequence[RunAnalysis], comparison: Comparison | None, *, colour: bool = False) -> str:
+    """Return what the HTML report says, for a terminal: the comparison, where there is one, and then each run."""
+    parts = [] if comparison is None else [comparison_text(comparison)]
+    parts += [run_text(run, colour=colour) for run in runs]
+    return f"\n\n{'─' * WIDTH}\n\n".join(parts)
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -240,4 +248,4 @@ def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
     return textwrap.wrap(clean, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 
-__all__ = ["WIDTH", "comparison_text", "format_duration", "run_text"]
+__all__ = ["WIDTH", "comparison_text", "format_duration", "report_text", "run_text"]
