@@ -62,10 +62,19 @@ class Decoder(Protocol):
 class Stamps:
     """Client instants (µs) and sizes of one exchange, filled in as it happens, so that a failure keeps them.
 
-    `on_sending` is called when the first byte is about to be written.
+    `on_sending` is called when the first byte is about to be written, `on_sent` once, with the instant of that.
     """
 
-    __slots__ = ("bytes_received", "bytes_sent", "connect_us", "headers_us", "on_sending", "sent_us", "status")
+    __slots__ = (
+        "bytes_received",
+        "bytes_sent",
+        "connect_us",
+        "headers_us",
+        "on_sending",
+        "on_sent",
+        "sent_us",
+        "status",
+    )
 
     def __init__(self) -> None:
         self.sent_us: int | None = None
@@ -75,6 +84,7 @@ class Stamps:
         self.bytes_sent = 0
         self.bytes_received = 0
         self.on_sending: Callable[[], None] | None = None
+        self.on_sent: Callable[[int], None] | None = None
 
 
 class _Idle(NamedTuple):
@@ -218,6 +228,9 @@ class HttpClient:
             if stamps.on_sending is not None:
                 stamps.on_sending()
             stamps.sent_us = self._now_us()
+            if stamps.on_sent is not None:
+                stamps.on_sent(stamps.sent_us)
+                stamps.on_sent = None
             try:
                 sock.sendall(wire)
             except OSError as error:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-
 # A loaded machine is slow, which is no fault: nothing here is timed.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

@@ -14,7 +14,7 @@ from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, DeniedError, Reading, Row, SourceError, SourceUnreachableError, ThrottledError
 from loadgen.collect.redaction import kept
 from loadgen.collect.rows import observation
-from loadgen.collect.scaling import Scaled, ScalingPolicies
+from loadgen.collect.scaling import AlarmBook, Scaled
 from traces.clock import to_datetime, to_us
 from traces.units import US_PER_S
 
@@ -45,11 +45,11 @@ class Alarms:
         ),
     )
 
-    def __init__(self, api: Api, scaled: Scaled, period_us: int, policies: ScalingPolicies) -> None:
+    def __init__(self, api: Api, scaled: Scaled, period_us: int, alarms: AlarmBook) -> None:
         self.period_us = period_us
         self._api = api
         self._scaled = scaled
-        self._policies = policies
+        self._alarms = alarms
         self._settings: dict[str, dict[str, Any]] = {}
         self._settings_left = 0
         self._settings_denied = False
@@ -58,7 +58,7 @@ class Alarms:
     async def poll(self, now_us: int) -> Reading:
         """Return the history's rows since a little before the last complete reading, and the alarms' settings."""
         # An alarm whose name is not known yet is not one that stayed silent.
-        names = await self._policies.known_names(now_us)
+        names = await self._alarms.names(now_us)
         reading = Reading()
         await self._read_settings(names, reading)
         start_us = max(self._scaled.since_us, min(self._complete_us, now_us) - _WINDOW_US)
@@ -72,7 +72,7 @@ class Alarms:
                 async for page in self._api.pages("describe_alarm_history", **scope):
                     for item in page.data.get("AlarmHistoryItems", []):
                         rows = history_rows(item, self._settings.get(name, {}), page, self._scaled.resource)
-                        reading.observations += [inward(row) for row in rows] if name in self._policies.inward else rows
+                        reading.observations += [inward(row) for row in rows] if name in self._alarms.inward else rows
             except (ThrottledError, SourceUnreachableError) as error:
                 reading.failures.append(error)
         if not reading.failures:

@@ -54,7 +54,7 @@ class Ec2:
             Instances(aws.api("ec2"), group, poll_us),
             policies,
             Activities(scaling, group, poll_us),
-            Alarms(aws.api("cloudwatch"), scaled, poll_us, lambda: policies.alarm_names),
+            Alarms(aws.api("cloudwatch"), scaled, poll_us, policies.alarms),
             TargetHealth(
                 aws.api("elbv2"),
                 poll_us,

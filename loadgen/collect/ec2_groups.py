@@ -11,6 +11,7 @@ from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, DeniedError, MalformedError, Reading, Row
 from loadgen.collect.polled import Change, Polled
 from loadgen.collect.rows import observation
+from loadgen.collect.scaling import AlarmBook
 from traces.clock import to_us
 from traces.units import US_PER_S
 
@@ -240,7 +241,7 @@ class GroupPolicies:
 
     def __init__(self, api: Api, group: Group, period_us: int) -> None:
         self.period_us = period_us * self._PERIOD_POLLS
-        self.alarm_names: list[str] = []
+        self.alarms = AlarmBook(self.poll)
         self._api, self._group = api, group
 
     async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
@@ -248,8 +249,7 @@ class GroupPolicies:
         policies: list[dict[str, Any]] = []
         async for page in self._api.pages("describe_policies", AutoScalingGroupName=self._group.name):
             policies += page.data.get("ScalingPolicies") or []
-        named = {alarm.get("AlarmName") for policy in policies for alarm in policy.get("Alarms") or ()}
-        self.alarm_names = sorted(name for name in named if name)
+        self.alarms.learn(policies)
         return Reading(snapshots={"scaling-policies": {"ScalingPolicies": policies}})
 
 

@@ -69,7 +69,7 @@ class Ecs:
             ),
             policies,
             ScalingActivities(scaling, scaled, poll_us),
-            Alarms(aws.api("cloudwatch"), scaled, poll_us, lambda: policies.alarm_names),
+            Alarms(aws.api("cloudwatch"), scaled, poll_us, policies.alarms),
             TaskLogs(aws.api("logs"), watched, poll_us, configuration),
         ]
         if self._section.probe_port is not None:

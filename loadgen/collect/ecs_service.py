@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Final
 from loadgen.collect.anchors import ECS
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, DeniedError, MalformedError, Reading, Row
-from loadgen.collect.configuration import redact_environment
 from loadgen.collect.ecs_tasks import EcsService
 from loadgen.collect.polled import Polled
+from loadgen.collect.redaction import redact_environment
 from loadgen.collect.rows import observation, redact
 from traces.clock import to_us
 

@@ -17,7 +17,7 @@ from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, Reading, Row
 from loadgen.collect.rows import observation, redact
-from loadgen.collect.scaling import ScalingPolicies
+from loadgen.collect.scaling import AlarmBook
 from loadgen.collect.variant import Watched, variant_of
 from traces.clock import to_datetime
 from traces.units import US_PER_MS, US_PER_S
@@ -38,12 +38,12 @@ class Events:
         Permission("sqs", "delete_message_batch", ("sqs:DeleteMessage",), "that the queue empties", ("{queue}",)),
     )
 
-    def __init__(self, api: Api, watched: Watched, queue_url: str, period_us: int, policies: ScalingPolicies) -> None:
+    def __init__(self, api: Api, watched: Watched, queue_url: str, period_us: int, alarms: AlarmBook) -> None:
         self.period_us = period_us
         self._api = api
         self._watched = watched
         self._queue_url = queue_url
-        self._policies = policies
+        self._alarms = alarms
         self._read: list[str] = []
         self._counts: dict[str, tuple[int, int]] = {}
 
@@ -79,7 +79,7 @@ class Events:
             return []
         if event.get("detail-type") == "CloudWatch Alarm State Change":
             rows = alarm_rows(detail, answer, self._watched.resource)
-            return [inward(row) for row in rows] if detail.get("alarmName") in self._policies.inward else rows
+            return [inward(row) for row in rows] if detail.get("alarmName") in self._alarms.inward else rows
         if detail.get("EndpointName") != self._watched.endpoint:
             return []
         return endpoint_rows(event, at_us, self._watched, answer, self._counts)

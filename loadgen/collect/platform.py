@@ -62,6 +62,16 @@ class PhaseView(NamedTuple):
 
 
 @runtime_checkable
+class Scoped(Protocol):
+    """A platform whose permissions can be narrowed down to what is watched."""
+
+    @property
+    def arn_names(self) -> Mapping[str, str]:
+        """What stands for the placeholders in the resources of its permissions."""
+        ...
+
+
+@runtime_checkable
 class Examined(Protocol):
     """A platform that can also say, from what its sources read, how well a scale-out will be seen."""
 
@@ -86,11 +96,6 @@ class Platform(Protocol):
     @property
     def permissions(self) -> Sequence[Permission | ClusterRule]:
         """What it needs beside what its sources need."""
-        ...
-
-    @property
-    def arn_names(self) -> Mapping[str, str]:
-        """What stands for the placeholders in the resources of its permissions."""
         ...
 
     async def open(self, stack: AsyncExitStack) -> list[str]:

@@ -53,6 +53,16 @@ def kept(document: Any, key: str = "") -> Any:
     return redact(document) if key in _FREE_TEXT else document.partition("?")[0]
 
 
+def redact_environment(document: Any) -> Any:
+    """Return a copy whose containers' environments are redacted; its other keys were chosen one by one."""
+    if isinstance(document, Mapping):
+        return {
+            key: _redacted(value) if key == "Environment" and isinstance(value, Mapping) else redact_environment(value)
+            for key, value in document.items()
+        }
+    return [redact_environment(value) for value in document] if isinstance(document, list | tuple) else document
+
+
 def _redacted(environment: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) if _is_open(key, str(value)) else REDACTED for key, value in environment.items()}
 

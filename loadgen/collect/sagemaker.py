@@ -133,7 +133,7 @@ def sources(
         configuration,
         policies,
         ScalingActivities(scaling, scaled, section.poll_us),
-        Alarms(cloudwatch, scaled, section.poll_us, policies),
+        Alarms(cloudwatch, scaled, section.poll_us, policies.alarms),
         logs,
         Metrics(cloudwatch, watched, section.metrics_poll_us, instances, age_us),
         OperationMetrics(prom, watched, section.metrics_poll_us),
@@ -142,7 +142,7 @@ def sources(
         component = before.get(component_state.LAST)
         found.insert(0, ComponentState(sagemaker, watched, section.poll_us, component))
     if section.event_queue is not None:
-        found.append(Events(aws.api("sqs"), watched, section.event_queue, section.poll_us, policies))
+        found.append(Events(aws.api("sqs"), watched, section.event_queue, section.poll_us, policies.alarms))
     if section.cloudtrail:
         found.append(Trail(aws.api("cloudtrail"), watched, _TRAIL_PERIOD_US))
     if section.image_size:

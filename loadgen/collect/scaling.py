@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
@@ -48,6 +48,29 @@ class Scaled(NamedTuple):
         }
 
 
+class AlarmBook:
+    """The alarms that a target's policies name, once those were read: names are never built. `read` reads them."""
+
+    def __init__(self, read: Callable[[int], Awaitable[Any]]) -> None:
+        self.inward: set[str] = set()
+        """Alarms that take capacity away."""
+        self._read = read
+        self._names: list[str] | None = None
+
+    def learn(self, policies: Iterable[Mapping[str, Any]]) -> None:
+        """Note the alarms of all policies."""
+        listed = [(alarm.get("AlarmName"), policy) for policy in policies for alarm in policy.get("Alarms") or ()]
+        named = {str(name): policy for name, policy in listed if name}
+        self.inward = {name for name, policy in named.items() if takes_away(name, policy)}
+        self._names = sorted(named)
+
+    async def names(self, now_us: int) -> list[str]:
+        """Return the alarms' names, reading the policies first where they never were. Raises `SourceError`."""
+        if self._names is None:
+            await self._read(now_us)
+        return self._names or []
+
+
 class ScalingPolicies:
     """Keeps the names of the alarms that the policies made: they are never built, always read."""
 
@@ -70,18 +93,9 @@ class ScalingPolicies:
 
     def __init__(self, api: Api, scaled: Scaled, period_us: int) -> None:
         self.period_us = period_us * _PERIOD_POLLS
-        self.alarm_names: list[str] = []
-        self.inward: set[str] = set()
-        """Alarms that take capacity away."""
-        self._read = False
+        self.alarms = AlarmBook(self.poll)
         self._api = api
         self._scaled = scaled
-
-    async def known_names(self, now_us: int) -> list[str]:
-        """Return the alarms' names, reading the policies first where they never were. Raises `SourceError`."""
-        if not self._read:
-            await self.poll(now_us)
-        return self.alarm_names
 
     async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
         """Return the snapshots of the targets and the policies."""
@@ -94,10 +108,7 @@ class ScalingPolicies:
         policies: list[dict[str, Any]] = []
         async for page in self._api.pages("describe_scaling_policies", **self._scaled.scope):
             policies += page.data.get("ScalingPolicies", [])
-        named = {alarm.get("AlarmName"): policy for policy in policies for alarm in policy.get("Alarms") or ()}
-        self.alarm_names = sorted(name for name in named if name)
-        self.inward = {name for name in self.alarm_names if takes_away(name, named[name])}
-        self._read = True
+        self.alarms.learn(policies)
         return Reading(
             snapshots={"scalable-targets": kept(targets.data), "scaling-policies": kept({"ScalingPolicies": policies})}
         )
@@ -110,7 +121,8 @@ def takes_away(alarm_name: str, policy: Mapping[str, Any]) -> bool:
     """
     if policy.get("PolicyType") == "TargetTrackingScaling":
         return "-AlarmLow-" in alarm_name
-    steps = (policy.get("StepScalingPolicyConfiguration") or {}).get("StepAdjustments") or ()
+    configured = policy.get("StepScalingPolicyConfiguration") or policy
+    steps = configured.get("StepAdjustments") or ([policy] if "ScalingAdjustment" in policy else [])
     return bool(steps) and all((step.get("ScalingAdjustment") or 0) < 0 for step in steps)
 
 

@@ -29,7 +29,7 @@ QUIET_S, BURST_S, TIME_SCALE = 40.0, 330.0, 100
 KEYS = ("AKIDTEST", "secret-for-tests")
 MODEL = """
 [emulator_model.scaling]
-low_datapoints = 100000  # nothing scales in while the clients look
+low_datapoints = 600  # nothing scales in while the clients look
 [emulator_model.serving]
 token_s = 0.2
 token_full_batch_s = 0.25
