@@ -55,7 +55,9 @@ _OPERATIONS: dict[str, dict[str, Handler]] = {
     "ecr": api_events.ECR_OPERATIONS,
 }
 _SERVED: dict[str, frozenset[str]] = {
-    "sagemaker": frozenset({"sagemaker", "application-autoscaling", "cloudwatch", "logs", "sqs", "cloudtrail", "ecr", "sts"}),
+    "sagemaker": frozenset(
+        {"sagemaker", "application-autoscaling", "cloudwatch", "logs", "sqs", "cloudtrail", "ecr", "sts"}
+    ),
     "ecs": frozenset({"ecs", "elbv2", "application-autoscaling", "cloudwatch", "logs", "sts"}),
     "ec2": frozenset({"autoscaling", "ec2", "elbv2", "cloudwatch", "sts"}),
     "kubernetes": frozenset(),
