@@ -33,6 +33,7 @@ _COMMANDS = {
     "trace": ("traces.cli", "Read, check and describe recorded traffic."),
     "merge": ("loadgen.cli", "Add what a lost worker recorded to its run."),
     "replay": ("loadgen.cli", "Replay a trace, headless, and collect scaling events meanwhile."),
+    "ui": ("loadgen.cli", "Replay with Locust's web UI and the live page of scaling."),
     "collect": ("loadgen.cli", "Collect scaling events alone."),
     "mirror": ("loadgen.cli", "Copy a run directory to S3 while it is written."),
     "doctor": ("loadgen.cli", "Check what can be seen of a scale-out, and what cannot."),
@@ -41,7 +42,7 @@ _COMMANDS = {
     "analyse": ("analysis.cli", "Attribute a run's time to capacity."),
     "report": ("analysis.cli", "Write a run's report as one offline HTML file."),
     "compare": ("analysis.cli", "Compare runs: what changed, and why."),
-    "advise": ("analysis.cli", "Rank what would shorten a run's time to capacity."),
+    "advise": ("analysis.advise_cli", "Rank what would shorten a run's time to capacity."),
 }
 _TRACE_COMMANDS = {"record": ("loadgen.record.cli", "Record real traffic through a pass-through proxy.")}
 _IMPORT_NAMES = ("traces", "loadgen", "analysis", "ramptrace")

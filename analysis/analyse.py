@@ -29,7 +29,11 @@ _MOST_BINS: Final = 240
 
 
 class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True):
-    """A run's results. Frames: `load` is `capacity.against_demand`, `latency_over_time` is `latency.over_time`."""
+    """A run's results.
+
+    Frames: `load` is `capacity.against_demand`, `latency_over_time` is `latency.over_time`, `gaps` the run's table in
+    endpoint time.
+    """
 
     path: Path
     manifest: Manifest
@@ -52,6 +56,7 @@ class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     latency_over_time: pl.DataFrame
     request_count: int
     capacity_errors: int
+    gaps: pl.DataFrame
     seen_until_us: int | None
 
 
@@ -129,6 +134,7 @@ def analyse(
         latency_over_time=over_time(measured, bin_us),
         request_count=inputs.request_rows,
         capacity_errors=refused,
+        gaps=inputs.gaps,
         seen_until_us=seen_until_us(inputs, seen),
     )
 

@@ -204,14 +204,23 @@ def _marginal(evidence: ScaleOutEvidence, served: Sequence[Timeline], needed: in
     if not served:
         return None
     if served[0].unit_id is None or needed is None or evidence.units_before is None:
-        return max(served, key=lambda t: t.at("in_service") or 0)
+        return max(served, key=_came)
+    # A count may rise by several units at once, when the last of them is ready: then that one was waited for.
+    served = sorted(served, key=_came)
     ready = [t.at("in_service") or 0 for t in served]
     position = cap.marginal(ready, needed - evidence.units_before)
     if position is None:
         # Fewer units were named than counted: the activity's own end still says that all had come.
         done = evidence.steps[-1].done is not None
-        return max(served, key=lambda t: t.at("in_service") or 0) if done else None
-    return served[position]
+        return served[-1] if done else None
+    together = [t for t in served if t.at("in_service") == ready[position]]
+    return together[-1]
+
+
+def _came(timeline: Timeline) -> tuple[int, int]:
+    """Return when a unit came into service, and when it was ready as far as that is dated, to order units by."""
+    ready = timeline.at("ready")
+    return timeline.at("in_service") or 0, (timeline.at("container_started") or 0) if ready is None else ready
 
 
 def _unit_times(timeline: Timeline) -> UnitTimes:

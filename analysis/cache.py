@@ -72,12 +72,12 @@ HIDDEN = 0.5
 """Chance that a cached image shows in no length at all (the download hid the pull), where no unit shows it."""
 
 
-def arm_odds(units: Sequence[UnitTimes], cold: Sequence[UnitTimes]) -> tuple[CacheOdds, ...]:
-    """Return the odds of each unit of an arm. Where none of them shows a cached image, all might hide it."""
-    found = [odds for unit in units if (odds := cache_odds(unit, cold)) is not None]
-    if not any(odds.probability >= SURE for odds in found):
-        found = [odds for unit in units if (odds := cache_odds(unit, cold, HIDDEN)) is not None]
-    return tuple(found)
+def arm_odds(units: Sequence[UnitTimes], cold: Sequence[UnitTimes]) -> list[CacheOdds | None]:
+    """Return the odds of each unit of an arm, in order. Where none of them shows a cached image, all might hide it."""
+    found = [cache_odds(unit, cold) for unit in units]
+    if any(odds is not None and odds.probability >= SURE for odds in found):
+        return found
+    return [cache_odds(unit, cold, HIDDEN) for unit in units]
 
 
 def cache_odds(unit: UnitTimes, cold: Sequence[UnitTimes], hidden: float = 0.0) -> CacheOdds | None:

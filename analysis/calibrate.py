@@ -12,9 +12,10 @@ Sizes (GB) are not in any reading of the platform; they are given.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -59,7 +60,31 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...]
 
 
-def fit_startup(runs: Sequence[RunAnalysis], sizes: Sizes, *, image_cache: bool | None = None) -> Fit:
+Pick = Callable[[Parameter], Parameter]
+"""What is taken of an interval: the interval itself, or one point of it."""
+
+
+def whole(parameter: Parameter) -> Parameter:
+    """Return an interval as it is."""
+    return parameter
+
+
+def drawn(chance: random.Random) -> Pick:
+    """Return what takes a point of each interval by chance, nearer to its value more likely.
+
+    What is observed is drawn, and the rest follows from it: a draw fits the runs like the value itself.
+    """
+
+    def pick(parameter: Parameter) -> Parameter:
+        at = chance.triangular(parameter.lo, parameter.hi, parameter.value)
+        return msgspec.structs.replace(parameter, value=at, lo=at, hi=at)
+
+    return pick
+
+
+def fit_startup(
+    runs: Sequence[RunAnalysis], sizes: Sizes, *, image_cache: bool | None = None, pick: Pick = whole
+) -> Fit:
     """Return the start-up parameters that runs on one machine type tell, the last of them being the present state.
 
     `image_cache` says of a single run whether its image was cached; it is guessed, and said, when left out.
@@ -70,27 +95,21 @@ def fit_startup(runs: Sequence[RunAnalysis], sizes: Sizes, *, image_cache: bool 
     units = [(run, unit) for run, found in measured for unit in found.units]
     known = [(run, unit) for run, unit in units if unit.window is not None]
     if not known:
-        raise BadInputError(
-            f"{runs[0].path}: no container start was seen (log streams); the start-up cannot be fitted"
-        )
-    cold, warm, told = _arms(runs, known, image_cache)
-    parameters, assumptions = _transfers(cold, warm, sizes)
+        raise BadInputError(f"{runs[0].path}: no container start was seen (log streams); the start-up cannot be fitted")
+    cold, warm, told = _arms(known, image_cache)
+    parameters, assumptions = _transfers(cold, warm, sizes, pick)
     arm = warm or cold
     start = {found.scaling_id: found for run, found in measured if any(run is owner for owner, _ in arm)}
-    parameters |= _container(list(start.values()), sizes)
+    parameters |= _container(list(start.values()), sizes, pick)
     if cold and warm:
-        parameters["cold_page_cache_s"] = _difference(measured, cold, warm)
-    return Fit(
-        parameters=parameters, image_cache=_is_cached(runs[-1], warm), assumptions=(*told, *assumptions)
-    )
+        parameters["cold_page_cache_s"] = _difference(measured, cold, warm, pick)
+    return Fit(parameters=parameters, image_cache=_is_cached(runs[-1], warm), assumptions=(*told, *assumptions))
 
 
 _Arm = list[tuple[RunAnalysis, UnitTimes]]
 
 
-def _arms(
-    runs: Sequence[RunAnalysis], known: _Arm, image_cache: bool | None
-) -> tuple[_Arm, _Arm, tuple[str, ...]]:
+def _arms(known: _Arm, image_cache: bool | None) -> tuple[_Arm, _Arm, tuple[str, ...]]:
     """Return the units without and with the image cached, and how that was told."""
     by_run: dict[str, _Arm] = {}
     for run, unit in known:
@@ -122,12 +141,14 @@ def _residual_s(unit: UnitTimes) -> float:
     return (window - (0 if unit.download is None else unit.download.at_us)) / US_PER_S
 
 
-def _transfers(cold: _Arm, warm: _Arm, sizes: Sizes) -> tuple[dict[str, Parameter], tuple[str, ...]]:
+def _transfers(cold: _Arm, warm: _Arm, sizes: Sizes, pick: Pick) -> tuple[dict[str, Parameter], tuple[str, ...]]:
     model_mb, image_mb = sizes.model_gb * 1000, sizes.image_gb * 1000
-    m_warm, m_cold = _downloads(warm), _downloads(cold)
-    w_warm, w_cold = _windows(warm), _windows(cold)
+    m_warm, m_cold, w_warm, w_cold = (
+        None if found is None else pick(found)
+        for found in (_downloads(warm), _downloads(cold), _windows(warm), _windows(cold))
+    )
     notes: list[str] = []
-    share = prior("download_share")
+    share = pick(prior("download_share"))
     if m_warm and m_cold and model_mb:
         share = _combine(lambda a, b: min(max(a / b, 0.05), 0.95), m_warm, m_cold)
     elif model_mb:
@@ -138,17 +159,17 @@ def _transfers(cold: _Arm, warm: _Arm, sizes: Sizes) -> tuple[dict[str, Paramete
         if not m_warm:
             rate = msgspec.structs.replace(rate, method="prior")
     else:
-        rate = prior("transfer_mb_per_s")
-    provisioning = prior("provisioning_s")
+        rate = pick(prior("transfer_mb_per_s"))
+    provisioning = pick(prior("provisioning_s"))
     if w_warm:
         provisioning = _combine(lambda w, m: max(w - m, 0.0), w_warm, m_warm or _certain(0.0))
         notes.append("with the image cached, the download was the last to end")
     elif w_cold:
         most = max(w_cold.value - (m_cold.value if m_cold else 0.0), 0.0)
         value, lo, hi = (min(v, most) for v in PRIORS["provisioning_s"])
-        provisioning = Parameter(value=value, lo=min(lo, value), hi=hi, method="prior")
+        provisioning = pick(Parameter(value=value, lo=min(lo, value), hi=hi, method="prior"))
         notes.append("provisioning is a prior: pull and provisioning are joint in a run without the cache")
-    work = prior("pull_work_per_byte")
+    work = pick(prior("pull_work_per_byte"))
     if w_cold and image_mb:
         pull = _combine(lambda w, p: max(w - p, 0.0), w_cold, provisioning)
         # The pull's end: the image's work and the model's bytes, at the whole rate.
@@ -162,19 +183,19 @@ def _transfers(cold: _Arm, warm: _Arm, sizes: Sizes) -> tuple[dict[str, Paramete
         "transfer_mb_per_s": rate,
         "pull_work_per_byte": work,
         "download_share": share,
-        "cold_page_cache_s": prior("cold_page_cache_s"),
+        "cold_page_cache_s": pick(prior("cold_page_cache_s")),
         "image_gb": _certain(sizes.image_gb),
         "model_gb": _certain(sizes.model_gb),
     }, tuple(notes)
 
 
-def _container(found: Sequence[ScaleOutResult], sizes: Sizes) -> dict[str, Parameter]:
+def _container(found: Sequence[ScaleOutResult], sizes: Sizes, pick: Pick) -> dict[str, Parameter]:
     """Return what a container's start is made of; a part that no log dates is folded into the process's start."""
-    begins = _lengths(found, "container_started", "load_started")
-    weights = _lengths(found, "load_started", "load_finished")
-    warm_up = _lengths(found, "load_finished", "ready")
-    whole = _lengths(found, "container_started", "ready") or _lengths(found, "container_started", "in_service")
-    notice = _lengths(found, "ready", "in_service")
+    begins = _picked(pick, _lengths(found, "container_started", "load_started"))
+    weights = _picked(pick, _lengths(found, "load_started", "load_finished"))
+    warm_up = _picked(pick, _lengths(found, "load_finished", "ready"))
+    start = _lengths(found, "container_started", "ready") or _lengths(found, "container_started", "in_service")
+    notice = _picked(pick, _lengths(found, "ready", "in_service"))
     fitted = {}
     if begins and weights and warm_up:
         fitted = {"process_start_s": begins, "warm_up_s": _combine(lambda v: max(v, 1e-6), warm_up)}
@@ -185,9 +206,9 @@ def _container(found: Sequence[ScaleOutResult], sizes: Sizes) -> dict[str, Param
             if scale
             else {"weights_s": weights, "weights_s_per_gb": zero}
         )
-    elif whole:
+    elif start:
         fitted = {
-            "process_start_s": _combine(lambda v: max(v, 1e-6), whole),
+            "process_start_s": _combine(lambda v: max(v, 1e-6), pick(start)),
             "weights_s": _certain(0.0),
             "warm_up_s": _certain(1e-6),
         }
@@ -196,15 +217,21 @@ def _container(found: Sequence[ScaleOutResult], sizes: Sizes) -> dict[str, Param
     return fitted
 
 
-def _difference(measured: Sequence[tuple[RunAnalysis, ScaleOutResult]], cold: _Arm, warm: _Arm) -> Parameter:
+def _picked(pick: Pick, parameter: Parameter | None) -> Parameter | None:
+    return None if parameter is None else pick(parameter)
+
+
+def _difference(
+    measured: Sequence[tuple[RunAnalysis, ScaleOutResult]], cold: _Arm, warm: _Arm, pick: Pick
+) -> Parameter:
     """Return by how much longer a container takes to start after a pull."""
     slow, fast = (
         _lengths([f for run, f in measured if any(run is r for r, _ in arm)], "container_started", "ready")
         for arm in (cold, warm)
     )
     if slow is None or fast is None:
-        return prior("cold_page_cache_s")
-    return _combine(lambda a, b: max(a - b, 0.0), slow, fast)
+        return pick(prior("cold_page_cache_s"))
+    return _combine(lambda a, b: max(a - b, 0.0), pick(slow), pick(fast))
 
 
 def _lengths(found: Iterable[ScaleOutResult], opens: str, closes: str) -> Parameter | None:
@@ -254,10 +281,10 @@ def _certain(value: float) -> Parameter:
 
 def _combine(of: Callable[..., float], *parts: Parameter) -> Parameter:
     """Return a function of parameters, monotone in each, with the range over all corners of their intervals."""
-    corners = [()]
+    corners: list[tuple[float, ...]] = [()]
     for part in parts:
         corners = [(*corner, bound) for corner in corners for bound in (part.lo, part.hi)]
     values = [of(*corner) for corner in corners]
     value = of(*(part.value for part in parts))
-    method = "prior" if any(part.method == "prior" for part in parts) else "fitted"
+    method: Literal["fitted", "prior"] = "prior" if any(part.method == "prior" for part in parts) else "fitted"
     return Parameter(value=value, lo=min(*values, value), hi=max(*values, value), method=method)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -54,10 +55,10 @@ def fit_serving(inputs: RunInputs, run: RunAnalysis) -> dict[str, Parameter]:
         done=pl.col("done").dt.epoch("us"),
         tokens=pl.coalesce("output_tokens", "planned_output_tokens"),
     )
-    served = columns.drop_nulls(["due", "first", "done", "tokens"])
+    served = columns.drop_nulls(["due", "first", "done", "tokens"]).collect()
     if len(served) < _FEW:
         return {}
-    fitted = _pace(served) | _prefill(served.join(inputs.trace, on="row_id", how="left"), run)
+    fitted = _pace(served) | _prefill(served.join(inputs.trace.collect(), on="row_id", how="left"), run)
     slots = _slots(served)
     if slots is not None:
         fitted["slots_per_instance"] = slots
@@ -132,7 +133,7 @@ def _prefill(served: pl.DataFrame, run: RunAnalysis) -> dict[str, Parameter]:
         pl.col("wait").mean().alias("wait"),
         pl.col("input_tokens").mean().alias("tokens"),
     ).row(0)
-    slope = 0.0 if slope is None or slope != slope or slope < 0 else slope
+    slope = 0.0 if slope is None or math.isnan(slope) else max(slope, 0.0)
     base = max(wait - slope * tokens, 0.0)
     return {
         "prefill_base_s": Parameter(value=base, lo=base, hi=max(base, wait), method="fitted"),

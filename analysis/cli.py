@@ -76,10 +76,20 @@ def analyse(run: str, as_json: bool, **asked: Any) -> int:
     "-o", "--output", type=_FILE, help="The HTML file to write; RUN/report.html of the first run if not given."
 )
 @_objective_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object that names the report.")
+@click.option(
+    "--svg",
+    "pictures",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Also write each chart as SVG and PNG.",
+)
+@click.option("--text", "as_text", is_flag=True, help="Print the report for a terminal, and write no HTML file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object that names what was written.")
 def report(
     runs: tuple[str, ...],
     output: Path | None,
+    pictures: Path | None,
+    as_text: bool,
     as_json: bool,
     **asked: Any,
 ) -> int:
@@ -87,15 +97,17 @@ def report(
 
     \b
     ramptrace report runs/before
-    ramptrace report runs/before runs/after -o change.html
+    ramptrace report runs/before runs/after -o change.html --svg pictures
+    ramptrace report runs/before --text
     """  # noqa: D301 - click wants the character, not its escape
     from analysis.analyse import analyse_run
     from analysis.compare import compare_runs
     from analysis.entry import SCHEMA, run_entry
     from analysis.locations import opened
-    from analysis.report.html import write_report
     from traces.errors import BadInputError
 
+    if as_text and (as_json or output is not None):
+        raise BadInputError("--text prints the report and writes no file: leave out --json and -o, or --text")
     with opened(runs) as paths:
         found = [analyse_run(path, *_asked(asked)) for path in paths]
         comparison = None
@@ -105,13 +117,29 @@ def report(
             except BadInputError as error:
                 click.echo(f"the report has no comparison: {error}", err=True)
         unsaved = max(_unsaved(one) for one in found)
-        path = write_report(found, comparison, output)
-        # A run from S3 has its own report put back there; the local one goes.
-        written = str(path) if output is not None else f"{runs[0].rstrip('/')}/{path.name}"
+        document: dict[str, Any] = {"schema": SCHEMA, "runs": [run_entry(one) for one in found]}
+        if not as_text:
+            from analysis.report.html import write_report
+
+            path = write_report(found, comparison, output)
+            # A run from S3 has its own report put back there; the local one goes.
+            document["report"] = str(path) if output is not None else f"{runs[0].rstrip('/')}/{path.name}"
+        if pictures is not None:
+            from analysis.report.html import sections
+            from analysis.report.pictures import write_pictures
+
+            document["pictures"] = [str(file) for file in write_pictures(sections(found, comparison)[1], pictures)]
     if as_json:
-        _print_json({"schema": SCHEMA, "runs": [run_entry(one) for one in found], "report": written})
+        _print_json(document)
+        return unsaved
+    if as_text:
+        from analysis.report.text import report_text
+
+        click.echo(report_text(found, comparison, colour=_colour()))
     else:
-        click.echo(f"report: {written}")
+        click.echo(f"report: {document['report']}")
+    if pictures is not None:
+        click.echo(f"pictures: {len(document['pictures'])} files in {pictures}", err=as_text)
     return unsaved
 
 

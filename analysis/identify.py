@@ -62,15 +62,17 @@ def identify(before: Arm, after: Arm, b: Event, a: Event) -> Identified:
     refusal = _refusal(before, after, b, a)
     windows = b.unit.window, a.unit.window
     downloads = b.unit.download, a.unit.download
-    odds = arm_odds(after.units(), before.units())
+    units = after.units()
+    each = arm_odds(units, before.units())
+    odds = tuple(o for o in each if o is not None)
     if refusal or windows[0] is None or windows[1] is None or downloads[0] is None or downloads[1] is None:
         return Identified(notes=(refusal,), odds=odds)
     m_b, m_a = downloads[0].at_us, downloads[1].at_us
     notes: list[str] = []
     told_of_cache = _odds_notes(after, odds)
-    cached = {o.unit_id for o in odds if o.probability >= SURE}
-    hits = [u for u in after.units() if u.unit_id in cached and u.window is not None and u.download is not None]
-    sure = a.unit.unit_id in cached
+    cached = [u for u, o in zip(units, each, strict=True) if o is not None and o.probability >= SURE]
+    hits = [u for u in cached if u.window is not None and u.download is not None]
+    sure = any(u is a.unit for u in cached)
     outlasted = windows[0].at_us - windows[1].at_us + m_a
     split = telescope(
         group_before=outlasted,

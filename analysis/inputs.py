@@ -27,7 +27,7 @@ REQUEST_COLUMNS: Final = (
     "row_id", "due", "sent", "first_token", "done", "outcome", "http_status", "error_kind", "error_text",
     "planned_output_tokens", "output_tokens", "unit_id", "shard",
 )  # fmt: skip
-TRACE_COLUMNS: Final = ("row_id", "arrival_us", "output_tokens")
+TRACE_COLUMNS: Final = ("row_id", "arrival_us", "input_tokens", "output_tokens")
 """Columns that are read at all of the tables that may be large."""
 HELD_IN_MEMORY: Final = 1_000_000
 """Requests (or trace rows) up to which a table is read once and held; a longer one is scanned for each figure."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from analysis.analyse import analyse
-from analysis.calibrate import Fit, Parameter, Sizes, fit_startup
+from analysis.analyse import RunAnalysis, analyse
+from analysis.calibrate import Fit, Parameter, Pick, Sizes, fit_startup, whole
 from analysis.calibrate_policy import fit_scaling, fit_serving, settings_of
 from analysis.comparable import refuse_incomparable
 from analysis.inputs import RunInputs, open_run
@@ -19,10 +19,19 @@ _INTEGERS: Final = frozenset({"slots_per_instance"})
 _TABLES: Final = ("startup", "scaling", "serving")
 
 
-def fit_profile(
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs on one machine type, opened and analysed, and the sizes of what their instances fetch."""
+
+    opened: list[RunInputs]
+    runs: list[RunAnalysis]
+    sizes: Sizes
+    image_cache: bool | None
+
+
+def measure(
     paths: Sequence[Path], *, image_gb: float | None, model_gb: float | None, image_cache: bool | None
-) -> dict[str, Any]:
-    """Return the profile that runs on one machine type tell: `emulator_model`, `intervals`, `fitted`.
+) -> Measured:
+    """Return runs as a fit needs them; `image_cache` says of a single run whether its image was cached.
 
     Sizes default to what the runs' own scenario states of the endpoint; without any they are an error.
     """
@@ -30,9 +39,24 @@ def fit_profile(
     runs = [analyse(inputs) for inputs in opened]
     if len(runs) > 1:
         refuse_incomparable(runs)
-    startup = fit_startup(runs, _sizes(opened[-1], image_gb, model_gb), image_cache=image_cache)
+    sizes = _sizes(opened[-1], image_gb, model_gb)
+    return Measured(opened=opened, runs=runs, sizes=sizes, image_cache=image_cache)
+
+
+def fit_profile(
+    paths: Sequence[Path], *, image_gb: float | None, model_gb: float | None, image_cache: bool | None
+) -> dict[str, Any]:
+    """Return the profile that runs on one machine type tell; see `fit`."""
+    return fit(measure(paths, image_gb=image_gb, model_gb=model_gb, image_cache=image_cache))
+
+
+def fit(measured: Measured, pick: Pick = whole) -> dict[str, Any]:
+    """Return the profile that measured runs tell: `emulator_model`, `intervals`, `fitted`."""
+    runs = measured.runs
+    startup = fit_startup(runs, measured.sizes, image_cache=measured.image_cache, pick=pick)
     settings, lags = fit_scaling(runs[-1])
-    serving = fit_serving(opened[-1], runs[-1])
+    lags = {name: pick(lag) for name, lag in lags.items()}
+    serving = fit_serving(measured.opened[-1], runs[-1])
     fitted = {"startup": startup.parameters, "scaling": lags, "serving": serving}
     model: dict[str, Any] = {**settings_of(runs), "scaling": dict(settings)}
     for table in _TABLES:
@@ -41,11 +65,9 @@ def fit_profile(
     model["startup"] |= {"image_cache": startup.image_cache, "provisioning_jitter_s": _jitter(startup)}
     return {
         "emulator_model": model,
-        "intervals": {
-            table: {name: msgspec.to_builtins(p) for name, p in fitted[table].items()} for table in _TABLES
-        },
+        "intervals": {table: {name: msgspec.to_builtins(p) for name, p in fitted[table].items()} for table in _TABLES},
         "fitted": {
-            "runs": [str(path) for path in paths],
+            "runs": [str(run.path) for run in runs],
             "emulated": any(run.manifest.emulated for run in runs),
             "assumptions": list(startup.assumptions),
         },

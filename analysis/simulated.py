@@ -1,4 +1,4 @@
-"""What `ramptrace simulate` needs of the analysis; the command line hands it over, since rooms do not import each other."""
+"""What `ramptrace simulate` needs of the analysis; the command line hands it over: rooms do not import each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that touch the world: `replay`, and, each from its own part, `collect`, `emulate` and `simulate`."""
+"""The commands that touch the world: `replay`, and, each from its own part, `collect`, `emulate`, `ui` and more."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _ELSEWHERE = {
     "emulate": "loadgen.emulator.cli",
     "mirror": "loadgen.mirroring",
     "simulate": "loadgen.emulator.simulate_cli",
+    "ui": "loadgen.live.cli",
 }
 
 

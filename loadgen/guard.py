@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
+from loadgen.abort import AbortWatch, parse_rule
 from loadgen.scenario import GuardSection, PricesSection, ReplaySection
 from traces.errors import BadInputError
 from traces.run import Laps
@@ -77,6 +78,12 @@ def refuse_beyond(found: Estimate, guard: GuardSection) -> None:
                 f"the plan comes to {value:,.6g} {unit}, above {option} {limit:g}; cut it with --window or --duration, "
                 "or raise the limit"
             )
+
+
+def abort_watch(guard: GuardSection) -> AbortWatch:
+    """Return what follows the rules that may end a replay early."""
+    rules = [parse_rule(rule) for rule in guard.abort_on]
+    return AbortWatch(rules, window_us=guard.abort_window_us, grace_us=guard.abort_grace_us)
 
 
 def needs_confirmation(found: Estimate, guard: GuardSection, *, loopback: bool) -> bool:

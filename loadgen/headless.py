@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from loadgen.local import LocalSession
 from loadgen.master import MasterSession
 from loadgen.opening import StoppedError
 from loadgen.scenario import Scenario
+from loadgen.session import Progress
 from loadgen.team import TARGET_VARIABLE, Team
 from loadgen.worker import WorkerHost
 from traces.errors import BadInputError, UnreachableError
@@ -162,11 +164,22 @@ def _show_progress(host: ReplayHost) -> None:
         if host.session is None:
             continue
         now = host.session.progress()
-        lag = "-" if now.lag_p99_us is None else format_duration(now.lag_p99_us)
-        left = "" if now.length_us is None else f"  {format_duration(max(0, now.length_us - now.elapsed_us))} left"
-        line = (
-            f"\r{now.started}/{now.planned or '∞'} sent  {now.started - before}/s  {now.in_flight} in flight  "
-            f"lag p99 {lag}{left}"
-        )
+        line = progress_line(now, now.started - before, host.session.verdict_so_far())
         before = now.started
-        click.echo(line.ljust(100), err=True, nl=False)
+        width = min(100, shutil.get_terminal_size().columns - 1)
+        click.echo(f"\r{line[:width].ljust(width)}", err=True, nl=False)
+
+
+def progress_line(now: Progress, per_s: int, so_far: dict[str, Any] | None) -> str:
+    """Return where a replay stands: what is sent, rate, lag, the verdict so far and the time that is left."""
+    if now.elapsed_us < 0:
+        return f"starts in {format_duration(-now.elapsed_us)}"
+    parts = [f"{now.started}/{now.planned or '∞'} sent", f"{per_s}/s", f"{now.in_flight} in flight"]
+    if now.lag_p99_us is not None:
+        parts.append(f"lag p99 {format_duration(now.lag_p99_us)}")
+    if so_far is not None:
+        parts.append(f"{so_far['status']} so far")
+    if now.length_us is not None:
+        left = now.length_us - now.elapsed_us
+        parts.append(f"{format_duration(left)} left" if left > 0 else "last answers")
+    return "  ".join(parts)

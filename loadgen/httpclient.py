@@ -24,13 +24,14 @@ from typing import NamedTuple, Protocol
 import gevent
 from geventhttpclient.response import HTTPParseError
 
-from loadgen.connect import Address, ConnectFailedError, TransportError, connect
+from loadgen.connect import Address, ConnectFailedError, TransportError, connect, whole_address
 from loadgen.response import ResponseParser
 from loadgen.sockets import Connection, is_stale, unacknowledged_bytes
 
 _RECV_BYTES = 16 * 1024
 _STALE_S = 1.0
 _SURPLUS_S = 30.0
+_OPEN_AT_ONCE, _OPEN_PAUSE_S = 4, 0.001
 _MOST_OVERHEAD_BYTES = 64 * 1024
 """So much may come before the final head, and between two pieces of a body: headers, interim answers, trailers."""
 
@@ -61,10 +62,19 @@ class Decoder(Protocol):
 class Stamps:
     """Client instants (µs) and sizes of one exchange, filled in as it happens, so that a failure keeps them.
 
-    `on_sending` is called when the first byte is about to be written.
+    `on_sending` is called when the first byte is about to be written, `on_sent` once, with the instant of that.
     """
 
-    __slots__ = ("bytes_received", "bytes_sent", "connect_us", "headers_us", "on_sending", "sent_us", "status")
+    __slots__ = (
+        "bytes_received",
+        "bytes_sent",
+        "connect_us",
+        "headers_us",
+        "on_sending",
+        "on_sent",
+        "sent_us",
+        "status",
+    )
 
     def __init__(self) -> None:
         self.sent_us: int | None = None
@@ -74,6 +84,7 @@ class Stamps:
         self.bytes_sent = 0
         self.bytes_received = 0
         self.on_sending: Callable[[], None] | None = None
+        self.on_sent: Callable[[int], None] | None = None
 
 
 class _Idle(NamedTuple):
@@ -107,6 +118,8 @@ class HttpClient:
         self._through = through
         self._idle: deque[_Idle] = deque()
         self._opening = 0
+        self._wanted = 0
+        self._opener: gevent.Greenlet | None = None
         self._turn = 0
         self._surplus = 0
         self._counted_s = time.monotonic()
@@ -121,7 +134,7 @@ class HttpClient:
         reached by then.
         """
         if self._through is not None:
-            wire = _whole_address(wire, *self._through)
+            wire = whole_address(wire, *self._through)
         timeout = gevent.Timeout(deadline_s, DeadlineError("deadline"))
         timeout.start()
         try:
@@ -160,9 +173,9 @@ class HttpClient:
             for _ in range(self._surplus):
                 self._idle.popleft().sock.close()
             self._counted_s, self._surplus = time.monotonic(), len(self._idle)
-        for _ in range(count - len(self._idle) - self._opening):
-            self._opening += 1
-            gevent.spawn(self._open_idle)
+        self._wanted = count
+        if self._missing > 0 and not self._opener:
+            self._opener = gevent.spawn(self._open_missing)
 
     def check(self) -> None:
         """Open one connection and keep it for use. Raises `ConnectFailedError`."""
@@ -170,8 +183,21 @@ class HttpClient:
 
     def close(self) -> None:
         """Close the idle connections."""
+        self._wanted = 0
         while self._idle:
             self._idle.pop().sock.close()
+
+    @property
+    def _missing(self) -> int:
+        return self._wanted - len(self._idle) - self._opening
+
+    def _open_missing(self) -> None:
+        """Open connections, a few at a time: hundreds at once hold up the loop for 15 ms."""
+        while self._missing > 0:
+            for _ in range(min(_OPEN_AT_ONCE, self._missing)):
+                self._opening += 1
+                gevent.spawn(self._open_idle)
+            gevent.sleep(_OPEN_PAUSE_S)
 
     def _open_idle(self) -> None:
         try:
@@ -202,6 +228,9 @@ class HttpClient:
             if stamps.on_sending is not None:
                 stamps.on_sending()
             stamps.sent_us = self._now_us()
+            if stamps.on_sent is not None:
+                stamps.on_sent(stamps.sent_us)
+                stamps.on_sent = None
             try:
                 sock.sendall(wire)
             except OSError as error:
@@ -281,9 +310,3 @@ def _not_http(parser: ResponseParser) -> ProtocolError:
     if parser.is_over:
         return ProtocolError("surplus_bytes", "the server sent more than the length that it stated")
     return ProtocolError("bad_http", "the answer is not HTTP/1.1")
-
-
-def _whole_address(wire: bytes, before_path: bytes, after_line: bytes) -> bytes:
-    method, _, rest = wire.partition(b" ")
-    line, end, rest = rest.partition(b"\r\n")
-    return b"".join((method, b" ", before_path, line, end, after_line, rest))

@@ -109,7 +109,7 @@ class LocalSession(ReplaySession):
             endless=self.manifest.laps is not None,
         )
         try:
-            self._sending.run(schedule)
+            self._sending.run(schedule, self.meter)
         finally:
             self._taken = self._checkpoint.taken
 

@@ -7,6 +7,8 @@ The exit code is the run's verdict, as with `ramptrace replay`: a failed request
 from __future__ import annotations
 
 import logging
+import os
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,9 @@ from loadgen import web_login
 from loadgen.crew import Crew
 from loadgen.filing import refuse_remote
 from loadgen.host import ReplayHost, ReplayUser
+from loadgen.live import pages
+from loadgen.live.cli import OPEN, page_address
+from loadgen.live.view import LiveView
 from loadgen.local import LocalSession
 from loadgen.master import MasterSession
 from loadgen.options import resolve_scenario
@@ -33,6 +38,7 @@ __all__ = ["ReplayUser"]
 
 logger = logging.getLogger("ramptrace")
 
+_LISTENS_AFTER_S = 1.0
 _TEXT_OPTIONS = {
     "scenario": "Scenario file (TOML); the options below win over it",
     "trace": "Trace file, or corpus:NAME",
@@ -114,7 +120,15 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
             verdict = host.summary["verdict"]
             logger.info("%s: %s %s", host.summary["run"], verdict["status"], "; ".join(verdict["reasons"]))
 
-    ReplayHost(environment, make_session, on_end=report)
+    host = ReplayHost(environment, make_session, on_end=report)
+    if environment.web_ui is not None:
+        pages.install(environment.web_ui, LiveView(host))
+        page = environment.web_ui
+        base = page.app.blueprints["locust"].url_prefix or ""
+        address = page_address(page.host, page.port, base=base, tls=bool(page.tls_cert))
+        logger.info("live page: %s", address)
+        if os.environ.pop(OPEN, None):
+            gevent.spawn_later(_LISTENS_AFTER_S, gevent.get_hub().threadpool.apply, webbrowser.open, (address,))
 
 
 def _session(environment: Environment, on_request: Callable[[RequestRow], None], crew: Crew | None) -> ReplaySession:

@@ -9,10 +9,10 @@ from typing import Any
 import gevent
 import msgspec
 
-from loadgen.abort import AbortWatch, parse_rule
 from loadgen.crew import Crew, Member, shown
 from loadgen.filing import filed_scenario, versions
 from loadgen.gathering import fetch_shards
+from loadgen.guard import abort_watch
 from loadgen.histogram import Histogram
 from loadgen.intake import Cut
 from loadgen.native import in_thread
@@ -48,6 +48,8 @@ class _Told(msgspec.Struct):
 class MasterSession(ReplaySession):
     """Has the load sent by the workers that are connected when it is prepared."""
 
+    sends_elsewhere = True
+
     def __init__(self, scenario: Scenario, crew: Crew, **more: Any) -> None:
         super().__init__(scenario, **more)
         self._crew = crew
@@ -55,11 +57,7 @@ class MasterSession(ReplaySession):
         self._parts: dict[int, WorkerPart] = {}
         self._offsets: dict[int, Offset] = {}
         self._checked_us = 0
-        self._watch = AbortWatch(
-            [parse_rule(rule) for rule in scenario.guard.abort_on],
-            window_us=scenario.guard.abort_window_us,
-            grace_us=scenario.guard.abort_grace_us,
-        )
+        self._watch = abort_watch(scenario.guard)
 
     def progress(self) -> Progress:
         """Return where the replay stands."""
@@ -128,22 +126,38 @@ class MasterSession(ReplaySession):
         self.run.write_manifest(self.manifest)
         place = {"run_path": str(self.run.path.absolute()), "manifest": msgspec.to_builtins(self.manifest)}
         try:
-            answers = self._crew.ask("open", lambda _: place, cut_short=self._stopped)
+            answers = self._crew.ask("open", lambda _: place)
         except RamptraceError:
-            self.manifest.state = "interrupted"
-            self.run.write_manifest(self.manifest)
+            self._give_up()
             raise
         for shard, answer in answers.items():
             self._parts[shard].shared = answer.data["shared"]
 
     def _begin(self) -> None:
+        try:
+            self._go()
+        except RamptraceError:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        """Leave nobody sending, and nothing running, when the load could not begin on every worker."""
+        self._stop_reason = self._stop_reason or "interrupted"
+        self._pass_on_stop()
+        self._crew.dismiss()
+        if self._companion is not None:
+            self._companion.finish(0.0, self._abandoned)
+        self.manifest.state = "interrupted"
+        self._note_collector()
+
+    def _go(self) -> None:
         readings = self._ping()
+        if len(readings) < len(self._parts):
+            raise StoppedError("interrupted before anything was sent")
         for shard, offset in readings.items():
             self._parts[shard].clock_offset_us, self._parts[shard].clock_error_us = offset.offset_us, offset.error_us
         self._offsets = readings
         self._begin_stretch()
-        if len(readings) < len(self._parts):
-            return  # told to stop meanwhile
         schedule = {
             "t0_us": self._t0_us,
             "measured_from_us": self._measured_from_us,
@@ -189,6 +203,8 @@ class MasterSession(ReplaySession):
         overdue_us = None if self._last_due_us is None else self._last_due_us + self._overdue_us()
         if overdue_us is not None and self._elapsed_us() > overdue_us:
             member.lost = "it did not end in time"
+            self._crew.tell(member, "stop", reason="overdue")
+            self._crew.tell(member, "abandon")
         why = self._crew.loss(member)
         if why is not None:
             logger.error("%s was lost: %s; the run is INVALID, the others go on", shown(member), why)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Protocol
 
 import gevent
 
@@ -23,8 +25,18 @@ class CancelledError(gevent.GreenletExit):  # type: ignore[misc] # untyped base
     """Thrown into a request in flight to end it; its argument is the reason that is recorded."""
 
 
+class Watch(Protocol):
+    """Who is told of requests while they are under way (client µs)."""
+
+    def due(self, due_us: int) -> None:
+        """Take a request whose time has come."""
+
+    def sent(self, due_us: int, sent_us: int) -> None:
+        """Take a request whose first byte goes now."""
+
+
 class Sender:
-    """Sends prepared requests and hands a finished row of each to `record`, exactly once."""
+    """Sends prepared requests and hands a finished row of each to `record`, exactly once; `watch` looks on."""
 
     def __init__(
         self,
@@ -35,6 +47,7 @@ class Sender:
         t0_us: int,
         timeout_s: float,
         record: Callable[[RequestRow], None],
+        watch: Watch | None = None,
         record_chunks: bool = False,
     ) -> None:
         self._client = client
@@ -43,6 +56,7 @@ class Sender:
         self._t0_us = t0_us
         self._timeout_s = timeout_s
         self._record = record
+        self._watch = watch
         self._record_chunks = record_chunks
         self.in_flight = 0
         self.lag = Histogram()
@@ -53,6 +67,9 @@ class Sender:
         row = prepared_row(item, self._t0_us, self._endpoint.kind)
         request, stamps, reply = item.request, Stamps(), Reply(keep_instants=self._record_chunks)
         body: Body | None = None
+        if self._watch is not None:
+            self._watch.due(row.due)
+            stamps.on_sent = partial(self._watch.sent, row.due)
 
         def open_decoder(status: int, headers: Headers) -> Decoder:
             nonlocal body

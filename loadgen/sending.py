@@ -8,11 +8,12 @@ import gevent
 import gevent.event
 import msgspec
 
-from loadgen.abort import AbortWatch, parse_rule
 from loadgen.checkpoint import Checkpoint
 from loadgen.dispatcher import Dispatcher
+from loadgen.guard import abort_watch
 from loadgen.histogram import Histogram
 from loadgen.link import TargetLink
+from loadgen.live.meter import Meter
 from loadgen.lookahead import LookAhead, Plan, Prepared
 from loadgen.native import quiet_interpreter
 from loadgen.plan import due_offset_us
@@ -76,14 +77,11 @@ class Sending:
         self._dispatcher: Dispatcher | None = None
         self._sender: Sender | None = None
         self._schedule: Schedule
+        self._meter: Meter | None = None
         self.probe = HubProbe(now_us)
         flush_s = scenario.replay.flush_us / 1e6
         self.recorder = Recorder(run, flush_s=flush_s, on_written=self._note_written, shard=shard)
-        self.watch = AbortWatch(
-            [parse_rule(rule) for rule in scenario.guard.abort_on],
-            window_us=scenario.guard.abort_window_us,
-            grace_us=scenario.guard.abort_grace_us,
-        )
+        self.watch = abort_watch(scenario.guard)
 
     def stop(self, reason: str) -> None:
         """Send no more; answers under way get `replay.stop_grace`. The reason is the one that unsent rows will have."""
@@ -127,10 +125,11 @@ class Sending:
             resent=self._link.client.resent,
         )
 
-    def run(self, schedule: Schedule) -> None:
-        """Send all of it. Raises, once what was recorded is written, what went wrong."""
+    def run(self, schedule: Schedule, meter: Meter | None = None) -> None:
+        """Send all of it; `meter` looks on. Raises, once what was recorded is written, what went wrong."""
         failure: BaseException | None = None
         self._schedule = schedule
+        self._meter = meter
         with quiet_interpreter():
             self.recorder.start()
             self.probe.start()
@@ -176,6 +175,7 @@ class Sending:
             t0_us=schedule.t0_us,
             timeout_s=target.request_timeout_us / time_scale / 1e6,
             record=self._record,
+            watch=self._meter,
             record_chunks=replay.record_chunks,
         )
         dispatcher = self._dispatcher = Dispatcher(
@@ -217,6 +217,8 @@ class Sending:
 
     def _record(self, row: RequestRow) -> None:
         self.recorder.request(row)
+        if self._meter is not None:
+            self._meter.ended(row)
         if row.done is not None and row.due >= self._schedule.measured_from_us:
             self.watch.ended(
                 row.done,

@@ -15,6 +15,8 @@ from loadgen.closing import compact, conclude
 from loadgen.companion import Companion
 from loadgen.guard import Estimate
 from loadgen.link import TargetLink
+from loadgen.live.meter import Meter
+from loadgen.live.so_far import verdict_so_far
 from loadgen.native import in_thread
 from loadgen.opening import Opened, Opening
 from loadgen.plan import due_offset_us
@@ -46,8 +48,11 @@ class ReplaySession(ABC):
     """Prepares and executes one replay. `on_request` gets each finished row that this process sent.
 
     `confirm` is asked, with what would be sent, when another machine is the target and it is much; without it the
-    answer is no. What sends the load, this process or others, is a subclass's.
+    answer is no. What sends the load, this process or others, is a subclass's; `sends_elsewhere` says that `meter` is
+    not fed by what is sent here.
     """
+
+    sends_elsewhere = False
 
     def __init__(
         self,
@@ -63,6 +68,7 @@ class ReplaySession(ABC):
         self.run: RunDir
         self.manifest: Manifest
         self.aborted: str | None = None
+        self.meter: Meter | None = None
         self._run_path = run_path
         self._on_request = on_request
         self._confirm = confirm
@@ -147,6 +153,12 @@ class ReplaySession(ABC):
     def progress(self) -> Progress:
         """Return where the replay stands."""
 
+    def verdict_so_far(self) -> dict[str, Any] | None:
+        """Return `status`, `reasons` and `lag_p99_ms` as they would be if it ended now; None before a row was sent."""
+        if self.meter is None:
+            return None
+        return verdict_so_far(self.meter, self.scenario, self._client_state())
+
     @abstractmethod
     def _open(self, opening: Opening) -> Opened:
         """Open the run."""
@@ -191,6 +203,12 @@ class ReplaySession(ABC):
             stretch.warm_up_until_us = self._measured_from_us
         manifest.stretches.append(stretch)
         self.run.write_manifest(manifest)
+        self.meter = Meter(
+            t0_us=self._t0_us,
+            time_scale=manifest.time_scale,
+            limit_us=round(self.scenario.verdict.invalid_lag_p99_ms * 1e3),
+            measured_from_us=self._measured_from_us,
+        )
 
     def _elapsed_us(self) -> int:
         return self.clock.now_us() - self._t0_us

@@ -128,7 +128,7 @@ class Share:
     ) -> dict[str, Any]:
         """Open the master's run directory, or one of this worker's own where that is not to be seen from here."""
         manifest = msgspec.convert(asked["manifest"], Manifest)
-        self.run = run = self._place(Path(asked["run_path"]), manifest)
+        run = self._place(Path(asked["run_path"]), manifest)
         in_thread(write_plan, self._frame, plan_file(run.path, self.shard))
         self._checkpoint = Checkpoint(run.path, checkpoint_name(self.shard))
         self._sending = Sending(
@@ -142,6 +142,7 @@ class Share:
             each_second=each_second,
             shard=self.shard,
         )
+        self.run = run
         return {"shared": str(run.path) == asked["run_path"], "path": str(run.path)}
 
     def send(self, asked: dict[str, Any], time_scale: float) -> None:

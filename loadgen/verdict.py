@@ -12,7 +12,7 @@ from loadgen.windows import UNOFFERED, Untrusted
 VALID, DEGRADED, INVALID = "VALID", "DEGRADED", "INVALID"
 
 _BUSY_SHARE, _FULL_SHARE = 0.05, 0.8
-_MORE_CORES = "lower the rate or the time scale, or split the trace over several load generators with a core each"
+_MORE_CORES = "add workers with a core each (--workers N), or lower the rate or the time scale"
 
 
 class ClientState(msgspec.Struct, frozen=True, kw_only=True):

@@ -84,8 +84,9 @@ class WorkerHost:
         self._ended.wait()
 
     def _stop(self, reason: str) -> None:
+        """Stop what is sent, or, when it has not begun yet, what will be."""
         self._told_to_stop = True
-        if self._share is not None and not self._ended.is_set():
+        if self._share is not None and self._share.run is not None:
             self._share.sending.stop(reason)
 
     def _on_message(self, environment: Environment, msg: Any) -> None:  # noqa: ARG002 - as Locust calls it

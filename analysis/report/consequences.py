@@ -12,7 +12,9 @@ from analysis.user_cost import UserCost
 from analysis.verdicts import Statistic
 from traces.units import US_PER_S
 
-_NAMES: Final = {
+_MOST_BURSTS: Final = 1000
+"""More than so many bursts per arm nobody runs: there is no change to tell."""
+DEFINITION_WORDS: Final = {
     "in_service": "in service (headline)",
     "all_in_service": "all units in service",
     "capacity_covers_demand": "ready units cover the load",
@@ -33,7 +35,7 @@ def reached_lines(found: ScaleOutResult) -> list[str]:
         around = (
             "" if length is None or length.lo_us == length.hi_us else f"   [{span_text(length.lo_us, length.hi_us)}]"
         )
-        lines.append(f"    {_NAMES[name]:<30}{told}{around}")
+        lines.append(f"    {DEFINITION_WORDS[name]:<30}{told}{around}")
     return lines
 
 
@@ -76,9 +78,11 @@ def _statistic(found: Statistic) -> str:
     if e.verdict == "insufficient":
         least = "4 bursts per arm are the least that can tell a difference at 5 %"
         return f"{e.n_before} + {e.n_after} scale-outs are too few for a verdict; {least}"
-    around = "" if e.shift_ci is None else f" [{e.shift_ci[0]:.1f} … {e.shift_ci[1]:.1f}]"
-    told = f"{e.verdict}, shorter by {e.shift:.1f} s{around} (Hodges–Lehmann, 95 %)"
+    ends = None if e.shift_ci is None else sorted(e.shift_ci if e.shift >= 0 else (-e.shift_ci[0], -e.shift_ci[1]))
+    around = "" if ends is None else f" [{ends[0]:.1f} … {ends[1]:.1f}]"
+    change = "longer" if e.shift < 0 else "shorter"
+    told = f"{e.verdict}, {change} by {abs(e.shift):.1f} s{around} (Hodges–Lehmann, 95 %)"
     told += f", exact p {e.p:.3g}, {e.n_before} + {e.n_after} scale-outs"
-    if e.verdict != "different" and found.bursts_needed:
+    if e.verdict != "different" and found.bursts_needed and found.bursts_needed <= _MOST_BURSTS:
         told += f"; about {found.bursts_needed} bursts per arm tell such a change"
     return told

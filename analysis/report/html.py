@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from analysis.analyse import RunAnalysis
 from analysis.compare import Comparison
 from analysis.report.markup import Markup, element, joined, json_block
 from analysis.report.pair_sections import comparison_section
+from analysis.report.parts import Charts
 from analysis.report.sections import run_section
 from analysis.report.style import CSS
 from analysis.report.words import EMULATED, arm_verdict, failed_words, pair_headline, run_headline
@@ -45,16 +46,18 @@ def write_report(runs: Sequence[RunAnalysis], comparison: Comparison | None = No
     return path
 
 
+def sections(runs: Sequence[RunAnalysis], comparison: Comparison | None) -> tuple[list[Markup], Charts]:
+    """Return the report's sections, and the charts that belong into their places."""
+    charts: Charts = {}
+    body = [] if comparison is None else [comparison_section(comparison, charts)]
+    alone = comparison is None and len(runs) == 1
+    body += [run_section(run, charts, number, alone=alone) for number, run in enumerate(runs, 1)]
+    return body, charts
+
+
 def page(runs: Sequence[RunAnalysis], comparison: Comparison | None) -> str:
     """Return the whole page."""
-    charts: dict[str, Any] = {}
-    body = []
-    if comparison is not None:
-        body.append(comparison_section(comparison, charts))
-    body += [
-        run_section(run, charts, number, alone=comparison is None and len(runs) == 1)
-        for number, run in enumerate(runs, 1)
-    ]
+    body, charts = sections(runs, comparison)
     sentence = pair_headline(comparison.pairs[0]) if comparison is not None else run_headline(runs[0])
     emulated = any(run.manifest.emulated for run in runs)
     verdict = arm_verdict(runs)
@@ -88,4 +91,4 @@ def page(runs: Sequence[RunAnalysis], comparison: Comparison | None) -> str:
     return f"<!doctype html>\n{element('html', head, content, lang='en')}\n"
 
 
-__all__ = ["joined", "page", "write_report"]
+__all__ = ["joined", "page", "sections", "write_report"]

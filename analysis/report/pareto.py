@@ -39,9 +39,13 @@ def picture(sweep: dict[str, Any]) -> Spec:
     points = sweep["points"]
     best = front([objectives(point) for point in points])
     # Numbers stand in the picture, names beside it: names would lie on each other.
-    ranked = sorted((k for k, on_front in enumerate(best) if on_front), key=lambda k: objectives(points[k])[::-1])
-    number = {k: str(place) for place, k in enumerate(ranked, 1)}
-    rows = [_row(point, best[k], number.get(k, ""), label(point, points)) for k, point in enumerate(points)]
+    aims = [objectives(point) for point in points]
+    ranked = sorted({aim for aim, on_front in zip(aims, best, strict=True) if on_front}, key=lambda aim: aim[::-1])
+    number = {aim: str(place) for place, aim in enumerate(ranked, 1)}
+    rows = [
+        _row(point, best[k], number.get(aims[k], "") if best[k] else "", label(point, points))
+        for k, point in enumerate(points)
+    ]
     priced = points[0]["cost"] is not None
     cost = f"cost per run ({sweep['currency']})" if priced else "instance-hours per run"
     reached = [row for row in rows if row["time"] is not None]
@@ -81,29 +85,34 @@ def _row(point: dict[str, Any], on_front: bool, number: str, name: str) -> dict[
     }
 
 
-def _panel(rows: list[dict[str, Any]], field: str, title: str, cost: str) -> alt.LayerChart:
+def _panel(rows: list[dict[str, Any]], field: str, title: str, cost: str) -> Any:
     scale = alt.Scale(domain=["nothing beats it", "beaten"], range=[palette.CAPACITY, "#b5b5b5"])
     x = alt.X("cost:Q", title=cost, scale=alt.Scale(zero=False, padding=18))
     y = alt.Y(f"{field}:Q", title=title)
     colour = alt.Color("front:N", scale=scale, legend=None)
     base = alt.Chart(data(rows))
-    bars = base.mark_rule(opacity=0.6).encode(x=x, y=alt.Y(f"{field}_lo:Q", title=title), y2=f"{field}_hi:Q", color=colour)
+    bars = base.mark_rule(opacity=0.6).encode(
+        x=x, y=alt.Y(f"{field}_lo:Q", title=title), y2=f"{field}_hi:Q", color=colour
+    )
     dots = base.mark_point(filled=True, size=70, opacity=1).encode(x=x, y=y, color=colour, tooltip="name:N")
     names = base.mark_text(dx=9, dy=-7, fontSize=12, fontWeight="bold").encode(x=x, y=y, text="number:N")
     return alt.layer(bars, dots, names).properties(width=_SIZE[0], height=_SIZE[1])
 
 
-def _names(rows: list[dict[str, Any]]) -> alt.Chart:
+def _names(rows: list[dict[str, Any]]) -> Any:
     """Return the list of the numbered points with their figures."""
-    listed = sorted((row for row in rows if row["number"]), key=lambda row: int(row["number"]))[:_LABELLED_AT_MOST]
+    alike: dict[str, list[dict[str, Any]]] = {}
+    for row in sorted((row for row in rows if row["number"]), key=lambda row: int(row["number"])):
+        alike.setdefault(row["number"], []).append(row)
     lines = [
         {
             "line": place,
-            "text": f"{row['number']}  {_short(row['name'])}: "
-            + ("not reached" if row["time"] is None else f"{row['time']:.0f} s")
-            + f", {row['damage']:.0f} requests, {row['cost']:.3g}",
+            "text": f"{number}  {_short(same[0]['name'])}"
+            + (f" (and {len(same) - 1} with the same figures)" if len(same) > 1 else "")
+            + (": not reached" if same[0]["time"] is None else f": {same[0]['time']:.0f} s")
+            + f", {same[0]['damage']:.0f} requests, {same[0]['cost']:.3g}",
         }
-        for place, row in enumerate(listed)
+        for place, (number, same) in enumerate(list(alike.items())[:_LABELLED_AT_MOST])
     ]
     return (
         alt.Chart(data(lines))

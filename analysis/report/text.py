@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Final
 
 from analysis.analyse import RunAnalysis
@@ -42,6 +43,7 @@ from traces.units import US_PER_S, format_duration
 WIDTH: Final = 80
 _BAR: Final = 24
 _MOST_UNTRUSTED: Final = 5
+_MOST_RUNS_TOLD: Final = 4
 _MARK: Final = {"error": "!!", "warning": "! ", "info": "  "}
 
 
@@ -65,6 +67,13 @@ def run_text(analysis: RunAnalysis, *, colour: bool = False) -> str:
     return "\n".join(lines)
 
 
+def report_text(runs: Sequence[RunAnalysis], comparison: Comparison | None, *, colour: bool = False) -> str:
+    """Return what the HTML report says, for a terminal: the comparison, where there is one, and then each run."""
+    parts = [] if comparison is None else [comparison_text(comparison)]
+    parts += [run_text(run, colour=colour) for run in runs]
+    return f"\n\n{'─' * WIDTH}\n\n".join(parts)
+
+
 def comparison_text(comparison: Comparison) -> str:
     """Return the summary of a comparison."""
     lines: list[str] = []
@@ -74,7 +83,8 @@ def comparison_text(comparison: Comparison) -> str:
             lines += _wrapped(told, first="  ", rest="    ")
         for note in pair.notes:
             lines += _wrapped(note, first="  ! ", rest="    ")
-    for run in comparison.runs:
+    # Of many runs the table's totals are enough.
+    for run in comparison.runs if len(comparison.runs) <= _MOST_RUNS_TOLD else ():
         failed = failed_words(run)
         if failed:
             lines += _wrapped(f"{run.manifest.condition or run.manifest.run_id}: {failed}", first="! ", rest="  ")
@@ -238,4 +248,4 @@ def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
     return textwrap.wrap(clean, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 
-__all__ = ["WIDTH", "comparison_text", "format_duration", "run_text"]
+__all__ = ["WIDTH", "comparison_text", "format_duration", "report_text", "run_text"]

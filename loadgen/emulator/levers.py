@@ -88,9 +88,7 @@ def _loading(value: str, endpoint: EmulatorConfig) -> Settings:
     if times <= 0:
         raise ValueError("not above 0")
     startup = endpoint.startup
-    return {
-        "startup": {"weights_s": startup.weights_s / times, "weights_s_per_gb": startup.weights_s_per_gb / times}
-    }
+    return {"startup": {"weights_s": startup.weights_s / times, "weights_s_per_gb": startup.weights_s_per_gb / times}}
 
 
 def _minimum(value: str, endpoint: EmulatorConfig) -> Settings:

@@ -53,38 +53,37 @@ def merge(points: Iterable[Datapoint], start_us: int, period_us: int) -> Datapoi
 
 
 class Gauge:
-    """A quantity that holds a value until it is set anew. Its average is weighted by time.
-
-    Its fields may be carried on by a loop that does what `set` does.
-    """
+    """A quantity that holds a value until it is set anew. Its average is weighted by time."""
 
     __slots__ = (
+        "_changed_us",
+        "_exceeded_us",
+        "_integral",
+        "_maximum",
+        "_minimum",
         "_opened_us",
-        "changed_us",
-        "exceeded_us",
-        "integral",
-        "maximum",
-        "minimum",
+        "_watch_above",
         "value",
-        "watch_above",
     )
 
     def __init__(self, now_us: int, watch_above: float) -> None:
         self.value = 0.0
-        self.watch_above = watch_above
-        self._opened_us = self.changed_us = now_us
-        self.minimum = self.maximum = self.integral = 0.0
-        self.exceeded_us: int | None = None
+        self._watch_above = watch_above
+        self._opened_us = self._changed_us = now_us
+        self._minimum = self._maximum = self._integral = 0.0
+        self._exceeded_us: int | None = None
 
     def set(self, now_us: int, value: float) -> None:
         """Change the value at an instant."""
-        self.integral += self.value * (now_us - self.changed_us)
-        self.changed_us = now_us
+        self._integral += self.value * (now_us - self._changed_us)
+        self._changed_us = now_us
         self.value = value
-        self.minimum = min(self.minimum, value)
-        self.maximum = max(self.maximum, value)
-        if value > self.watch_above and self.exceeded_us is None:
-            self.exceeded_us = now_us
+        if value < self._minimum:
+            self._minimum = value
+        elif value > self._maximum:
+            self._maximum = value
+        if value > self._watch_above and self._exceeded_us is None:
+            self._exceeded_us = now_us
 
     def close(self, now_us: int, lag_us: int) -> Datapoint:
         """Return the datapoint of the period that ends now, and open the next one."""
@@ -93,16 +92,16 @@ class Gauge:
         point = Datapoint(
             start_us=self._opened_us,
             period_us=length,
-            minimum=self.minimum,
-            maximum=self.maximum,
-            total=self.integral / length,
+            minimum=self._minimum,
+            maximum=self._maximum,
+            total=self._integral / length,
             samples=1.0,
             visible_us=now_us + lag_us,
-            exceeded_us=self.exceeded_us,
+            exceeded_us=self._exceeded_us,
         )
-        self._opened_us, self.integral = now_us, 0.0
-        self.minimum = self.maximum = self.value
-        self.exceeded_us = now_us if self.value > self.watch_above else None
+        self._opened_us, self._integral = now_us, 0.0
+        self._minimum = self._maximum = self.value
+        self._exceeded_us = now_us if self.value > self._watch_above else None
         return point
 
 

@@ -75,13 +75,13 @@ def unit_rate(serving: Serving, load: Load) -> float:
 
 
 def evaluate(
-    config: EmulatorConfig, load: Load, demand: Demand, start_us: int, seed: int, objective: Objective
+    config: EmulatorConfig, load: Load, demand: Demand, objective: Objective, *, start_us: int, seed: int
 ) -> Outcome:
     """Simulate one endpoint under a load and return what it came to."""
     model = VirtualModel(config, seed, start_us, load)
     end_us = model.finish()
     needed = min(math.ceil(demand.rate_per_s / unit_rate(config.serving, load) - 1e-9), config.scaling.max_instances)
-    violations, failed, excess_s = _damage(load, model.queue, objective.ttft_s)
+    violations, failed, excess_s = _damage(model.queue, objective.ttft_s)
     hours = _instance_hours(model.fleet.instances, start_us, end_us)
     hours += config.startup.warm_pool * (end_us - start_us) / US_PER_S / _S_PER_H
     reached_us = _reached(model.fleet.instances, needed, start_us + demand.onset_us, start_us + demand.end_us)
@@ -98,15 +98,13 @@ def evaluate(
     )
 
 
-def _damage(load: Load, queue: BatchQueue, ttft_s: float) -> tuple[int, int, float]:
+def _damage(queue: BatchQueue, ttft_s: float) -> tuple[int, int, float]:
     """Return how many requests missed the objective or failed, how many failed, and the seconds beyond it."""
     limit_us = ttft_s * US_PER_S
     served = queue.served
     violations = failed = 0
     excess_us = 0.0
-    for due, first, done, outcome in zip(
-        served.due_us, served.first_us, served.done_us, served.outcome, strict=True
-    ):
+    for due, first, done, outcome in zip(served.due_us, served.first_us, served.done_us, served.outcome, strict=True):
         if due == NEVER:
             continue
         never_began = first == NEVER or (done != NEVER and first > done)

@@ -55,9 +55,7 @@ _OPERATIONS: dict[str, dict[str, Handler]] = {
     "ecr": api_events.ECR_OPERATIONS,
 }
 _SERVED: dict[str, frozenset[str]] = {
-    "sagemaker": frozenset(
-        {"sagemaker", "application-autoscaling", "cloudwatch", "logs", "sqs", "cloudtrail", "ecr", "sts"}
-    ),
+    "sagemaker": frozenset(_OPERATIONS) - {"ecs", "elbv2", "autoscaling", "ec2"},
     "ecs": frozenset({"ecs", "elbv2", "application-autoscaling", "cloudwatch", "logs", "sts"}),
     "ec2": frozenset({"autoscaling", "ec2", "elbv2", "cloudwatch", "sts"}),
     "kubernetes": frozenset(),

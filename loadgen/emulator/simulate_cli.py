@@ -37,7 +37,7 @@ Axes of --sweep, and what their values look like:
 @click.option("--condition", metavar="TEXT", help="What is varied, for a comparison.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
-def simulate(context: click.Context, *, fit: tuple[str, ...], sweep: tuple[str, ...], **options: Any) -> None:
+def simulate(context: click.Context, /, *, fit: tuple[str, ...], sweep: tuple[str, ...], **options: Any) -> None:
     """Simulate a scenario's load against a modelled endpoint, in virtual time: hours in seconds, without a network.
 
     The run directory that results is like a replay's, and labelled emulated. With --sweep, variants of the endpoint are

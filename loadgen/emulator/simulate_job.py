@@ -125,7 +125,7 @@ def run_sweep(
         done += more
         progress(done, total)
 
-    points = sweep(chosen, plan.load, demand, seeds, objective, tick)
+    points = sweep(chosen, plan.load, demand, seeds, objective, progress=tick)
     return {
         "emulated": True,
         "trace": plan.cut.used.source,

@@ -12,13 +12,12 @@ def sweep_text(found: dict[str, Any]) -> str:
     cost = f"cost {found['currency']}" if priced else "instance-h"
     width = max(len("variant"), *(len(point["name"]) for point in points))
     demand = found["demand"]
+    head = (f"{'variant':<{width}}", f"{'time to capacity, s':>24}", f"{_beyond(found):>18}", f"{cost:>20}")
     lines = [
         f"simulated (emulated endpoint): {len(points)} variants × {found['seeds']} seeds of {found['trace']}",
-        f"burst at {demand['onset_s']:.0f} s: {demand['requests_per_s']:.2f} requests/s; "
-        f"one instance serves {demand['unit_requests_per_s']:.2f}",
+        f"burst at {demand['onset_s']:.0f} s: {demand['requests_per_s']:.2f} requests/s; {_one(demand)}",
         "",
-        f"  {'variant':<{width}}  {'time to capacity, s':>24}  {'beyond ' + format(found['ttft_s'], 'g') + ' s':>18}"
-        f"  {cost:>20}",
+        "  " + "  ".join(head),
     ]
     for point in points:
         money = point["cost"] if priced else point["instance_hours"]
@@ -52,6 +51,14 @@ def check_text(check: dict[str, Any]) -> str:
         model = ", ".join("not reached" if value is None else f"{value:.0f} s" for value in simulated)
         lines.append(f"  {unit:<17} measured {shown}, simulated {model}")
     return "\n".join(lines)
+
+
+def _one(demand: dict[str, float]) -> str:
+    return f"one instance serves {demand['unit_requests_per_s']:.2f}"
+
+
+def _beyond(found: dict[str, Any]) -> str:
+    return f"beyond {found['ttft_s']:g} s"
 
 
 def _emulated(document: dict[str, Any]) -> str:

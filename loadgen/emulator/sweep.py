@@ -48,6 +48,7 @@ def sweep(
     demand: Demand,
     seeds: Sequence[int],
     objective: Objective,
+    *,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> list[Point]:
     """Return each variant's point, in order."""
@@ -55,7 +56,7 @@ def sweep(
     for variant in variants:
         outcomes = []
         for seed in seeds:
-            outcomes.append(evaluate(variant.endpoint, load, demand, start_of(seed), seed, objective))
+            outcomes.append(evaluate(variant.endpoint, load, demand, objective, start_us=start_of(seed), seed=seed))
             progress(1)
         points.append(summed_up(variant.values, outcomes))
     return points

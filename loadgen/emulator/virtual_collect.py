@@ -98,7 +98,7 @@ class VirtualCollector:
         return dict(self._journal.written)
 
     def _polls(self, until_us: int) -> Iterator[tuple[int, Watch]]:
-        due = []
+        due: list[tuple[int, int]] = []
         for number, watch in enumerate(self._watches):
             yield self._begin_us, watch
             phase = self._chances[number].random()
@@ -137,7 +137,9 @@ class VirtualCollector:
             statistic=pl.lit("Value"),
             value=pl.lit(1.0),
         )
-        ShardWriter(self._run, "samples", "collector").write(frame.select(pl.Schema(Sample).names()).to_dict())
+        ShardWriter(self._run, "samples", "collector").write(
+            frame.select(pl.Schema(Sample).names()).to_dict(as_series=False)
+        )
 
 
 def _hush(_line: str) -> None:

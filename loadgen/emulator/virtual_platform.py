@@ -40,7 +40,9 @@ _OPERATIONS: dict[str, Mapping[str, Handler]] = {
 class Advancing(Protocol):
     """Something that lets the model's time pass up to an instant, unless it is there already."""
 
-    def __call__(self, to_us: int) -> None: ...
+    def __call__(self, to_us: int) -> None:
+        """Advance."""
+        ...
 
 
 class VirtualPlatform:

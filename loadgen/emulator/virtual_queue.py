@@ -141,16 +141,7 @@ class BatchQueue:
                 if followers and self._load.before[k] is not None and not self._may_start(k, now_us):
                     continue
                 self._arrive(k, now_us)
-            value = self.outstanding / instances
-            gauge.integral += gauge.value * (now_us - gauge.changed_us)
-            gauge.changed_us = now_us
-            gauge.value = value
-            if value < gauge.minimum:
-                gauge.minimum = value
-            elif value > gauge.maximum:
-                gauge.maximum = value
-            if value > gauge.watch_above and gauge.exceeded_us is None:
-                gauge.exceeded_us = now_us
+            gauge.set(now_us, self.outstanding / instances)
 
     def _arrive(self, k: int, now_us: int) -> None:
         self.served.due_us[k] = now_us

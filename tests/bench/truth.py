@@ -31,6 +31,10 @@ from traces.schema import Trace
 SERVER_CORE, CLIENT_CORE = 0, 1
 TTFT_US, ITL_US, TOKENS, INPUT_TOKENS = 50_000, 10_000, 100, 16
 _SAMPLE_S = 0.2
+FLAGS = os.environ.get("RAMPTRACE_BENCH_FLAGS", "").split()
+"""More options for the replay, such as --record-chunks."""
+REALTIME = os.environ.get("RAMPTRACE_BENCH_REALTIME") == "1"
+"""As root, on a machine that is not quiet: the first thread of server and client runs before any other program."""
 _SOURCE = Path(__file__).with_name("sse_server.c")
 
 
@@ -228,6 +232,8 @@ def _pin(core: int) -> Callable[[], None]:
         # Of the whole session, so that its threads and processes stay equals (sched(7), "The autogroup feature").
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text("-20")
+        if REALTIME:
+            os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(10))
 
     return settle
 
@@ -235,4 +241,4 @@ def _pin(core: int) -> Callable[[], None]:
 def ours(folder: Path, *more: str) -> list[str]:
     """Return the command line of a replay of `folder`'s trace, inside Locust, into `folder / "run"`."""
     line = [sys.executable, "-m", "ramptrace", "replay", "--trace", str(folder / "trace.parquet"), "--json"]
-    return [*line, "--target", "http://127.0.0.1:{port}", "--run-dir", str(folder / "run"), *more]
+    return [*line, "--target", "http://127.0.0.1:{port}", "--run-dir", str(folder / "run"), *more, *FLAGS]
