@@ -184,6 +184,11 @@ def test_pull_is_told_from_provisioning(measured, name: str) -> None:
     assert phases["download"].parent == (None if "troubled" in name else "start")
 
 
+def test_the_wait_for_accelerators_is_told(measured) -> None:
+    (finding,) = [f for f in measured("kubernetes").analysis.findings if f.code == "accelerator-wait"]
+    assert "2 node(s)" in finding.text
+
+
 def test_ec2_shows_the_machine_and_the_rest_as_one(measured) -> None:
     phases = [row.phase for row in measured("ec2").analysis.scale_outs[0].phases if row.critical_us > 5_000_000]
     assert phases[:3] == ["detection", "provisioning", "pull+download+start+registration"]
