@@ -13,7 +13,7 @@ from analysis import capacity as cap
 from analysis.aftermath import Told, with_consequences
 from analysis.attribution import attribute_scale_outs
 from analysis.demand import due_instants, load_per_bin, offered, unrecorded
-from analysis.facts import capacity_errors, not_scaled, ready_capacity, seen_until_us
+from analysis.facts import accelerator_waits, capacity_errors, not_scaled, ready_capacity, seen_until_us
 from analysis.fidelity import fidelity, without_warm_up
 from analysis.inputs import RunInputs, open_run, sightings
 from analysis.latency import by_window, errors, over_time, timings
@@ -91,7 +91,7 @@ def analyse(
     steps = ready_capacity(context, scale_outs)
     load = cap.against_demand(load, steps, rate, bin_us)
     deficits = [None if rate is None else float(load[f"deficit_{x}"].sum()) for x in ("requests", "lo", "hi")]
-    findings += not_scaled(seen)
+    findings += [*not_scaled(seen), *accelerator_waits(seen)]
     refused = capacity_errors(context)
     if refused:
         text = f"the platform reported insufficient capacity {refused}×: provisioning includes the wait for a machine"

@@ -13,6 +13,7 @@ from analysis.inputs import RunInputs
 from analysis.records import Finding, ScaleOutResult, Sighting
 from analysis.scaleouts import count_rise
 from analysis.timelines import Context
+from traces.units import US_PER_S, format_duration
 
 
 def not_scaled(seen: Sequence[Sighting]) -> list[Finding]:
@@ -28,6 +29,28 @@ def not_scaled(seen: Sequence[Sighting]) -> list[Finding]:
         Finding(code="not-scaled", severity="warning", text=f"the scaler did not scale ({count}×): {why}")
         for why, count in found.items()
     ]
+
+
+def accelerator_waits(seen: Sequence[Sighting]) -> list[Finding]:
+    """Return a finding when nodes were ready some time before their accelerators could be asked for.
+
+    On Kubernetes that wait (for a device plug-in) is inside provisioning, and no phase of its own.
+    """
+    at: dict[tuple[str, str], int] = {}
+    for s in seen:
+        node, milestone = s.detail.get("node"), s.detail.get("milestone")
+        if isinstance(node, str) and milestone in {"node-ready", "node-accelerator"} and s.hi_us is not None:
+            at[node, str(milestone)] = s.hi_us
+    nodes = {node for node, _ in at if {(node, "node-ready"), (node, "node-accelerator")} <= at.keys()}
+    waits = [at[node, "node-accelerator"] - at[node, "node-ready"] for node in nodes]
+    longest = max(waits, default=0)
+    if longest < US_PER_S:
+        return []
+    text = (
+        f"accelerators became allocatable up to {format_duration(longest)} after their node was ready "
+        f"({len(waits)} node(s)): provisioning holds that wait"
+    )
+    return [Finding(code="accelerator-wait", severity="info", text=text)]
 
 
 def capacity_errors(context: Context) -> int:

@@ -86,6 +86,13 @@ def connect(
         limit.close()
 
 
+def whole_address(wire: bytes, before_path: bytes, after_line: bytes) -> bytes:
+    """Return a request for a proxy that takes whole addresses: with what goes before its path and after its line."""
+    method, _, rest = wire.partition(b" ")
+    line, end, rest = rest.partition(b"\r\n")
+    return b"".join((method, b" ", before_path, line, end, after_line, rest))
+
+
 def _open_tunnel(sock: Any, request: bytes) -> None:
     """Ask a proxy for a way through (RFC 9110, 9.3.6). The target speaks first only after us, so nothing is lost."""
     try:

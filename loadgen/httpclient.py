@@ -24,13 +24,14 @@ from typing import NamedTuple, Protocol
 import gevent
 from geventhttpclient.response import HTTPParseError
 
-from loadgen.connect import Address, ConnectFailedError, TransportError, connect
+from loadgen.connect import Address, ConnectFailedError, TransportError, connect, whole_address
 from loadgen.response import ResponseParser
 from loadgen.sockets import Connection, is_stale, unacknowledged_bytes
 
 _RECV_BYTES = 16 * 1024
 _STALE_S = 1.0
 _SURPLUS_S = 30.0
+_OPEN_AT_ONCE, _OPEN_PAUSE_S = 4, 0.001
 _MOST_OVERHEAD_BYTES = 64 * 1024
 """So much may come before the final head, and between two pieces of a body: headers, interim answers, trailers."""
 
@@ -117,6 +118,8 @@ class HttpClient:
         self._through = through
         self._idle: deque[_Idle] = deque()
         self._opening = 0
+        self._wanted = 0
+        self._opener: gevent.Greenlet | None = None
         self._turn = 0
         self._surplus = 0
         self._counted_s = time.monotonic()
@@ -131,7 +134,7 @@ class HttpClient:
         reached by then.
         """
         if self._through is not None:
-            wire = _whole_address(wire, *self._through)
+            wire = whole_address(wire, *self._through)
         timeout = gevent.Timeout(deadline_s, DeadlineError("deadline"))
         timeout.start()
         try:
@@ -170,9 +173,9 @@ class HttpClient:
             for _ in range(self._surplus):
                 self._idle.popleft().sock.close()
             self._counted_s, self._surplus = time.monotonic(), len(self._idle)
-        for _ in range(count - len(self._idle) - self._opening):
-            self._opening += 1
-            gevent.spawn(self._open_idle)
+        self._wanted = count
+        if self._missing > 0 and not self._opener:
+            self._opener = gevent.spawn(self._open_missing)
 
     def check(self) -> None:
         """Open one connection and keep it for use. Raises `ConnectFailedError`."""
@@ -180,8 +183,21 @@ class HttpClient:
 
     def close(self) -> None:
         """Close the idle connections."""
+        self._wanted = 0
         while self._idle:
             self._idle.pop().sock.close()
+
+    @property
+    def _missing(self) -> int:
+        return self._wanted - len(self._idle) - self._opening
+
+    def _open_missing(self) -> None:
+        """Open connections, a few at a time: hundreds at once hold up the loop for 15 ms."""
+        while self._missing > 0:
+            for _ in range(min(_OPEN_AT_ONCE, self._missing)):
+                self._opening += 1
+                gevent.spawn(self._open_idle)
+            gevent.sleep(_OPEN_PAUSE_S)
 
     def _open_idle(self) -> None:
         try:
@@ -294,9 +310,3 @@ def _not_http(parser: ResponseParser) -> ProtocolError:
     if parser.is_over:
         return ProtocolError("surplus_bytes", "the server sent more than the length that it stated")
     return ProtocolError("bad_http", "the answer is not HTTP/1.1")
-
-
-def _whole_address(wire: bytes, before_path: bytes, after_line: bytes) -> bytes:
-    method, _, rest = wire.partition(b" ")
-    line, end, rest = rest.partition(b"\r\n")
-    return b"".join((method, b" ", before_path, line, end, after_line, rest))

@@ -65,6 +65,8 @@ class Reading:
     samples: list[Row] = field(default_factory=list)
     snapshots: dict[str, Any] = field(default_factory=dict)
     failures: list[SourceError] = field(default_factory=list)
+    billed_metrics: int = 0
+    """How many CloudWatch metrics were asked for; the service bills each."""
 
 
 Take = Callable[[Reading], None]

@@ -23,7 +23,7 @@ from traces.units import US_PER_S
 
 IDENTITY = Permission("sts", "get_caller_identity", (), "who is asking", optional=True)
 
-_LOOKBACK_US = 3_600 * US_PER_S
+_LOOKBACK_US = _HOUR_US = 3_600 * US_PER_S
 _OFFSET_NOTED_US = 1 * US_PER_S
 
 
@@ -65,8 +65,9 @@ async def examine(section: CollectSection, emulator_url: str | None, say: Say) -
             found.append(await _identity(aws))
         for platform in platforms:
             say(f"reading every source of {platform.resource} once")
-            snapshots, failed = await _read(platform, endpoint_clock.to_endpoint_us(clock.now_us()))
-            found += [*_permissions(platform, aws), *failed]
+            now_us = endpoint_clock.to_endpoint_us(clock.now_us())
+            snapshots, failed, cost = await _read(platform, aws, now_us)
+            found += [*_permissions(platform, aws), *failed, cost]
             if isinstance(platform, Examined):
                 found += platform.findings(snapshots)
                 views += platform.phases(snapshots)
@@ -83,26 +84,32 @@ async def _identity(aws: Aws) -> Finding:
     return Finding("identity", "ok", redact(str(answer.data.get("Arn"))))
 
 
-async def _read(platform: Platform, now_us: int) -> tuple[dict[str, Any], list[Finding]]:
-    """Poll every source once; returns the snapshots, and the sources that failed other than by a denial."""
+async def _read(platform: Platform, aws: Aws, now_us: int) -> tuple[dict[str, Any], list[Finding], Finding]:
+    """Poll every source once; returns the snapshots, the sources that failed other than by a denial, and the cost."""
     snapshots: dict[str, Any] = {}
     failed = []
+    calls_per_h = metrics_per_h = 0.0
     for source in platform.sources():
         if not isinstance(source, Source):
             continue
+        before = aws.limiter.calls.total()
         try:
             reading = await source.poll(now_us)
         except SourceError as error:
             reading = Reading(failures=[error])
         except Exception as error:
             reading = Reading(failures=[SourceError(redact(f"{type(error).__name__}: {error}"))])
+        polls_per_h = _HOUR_US / source.period_us
+        calls_per_h += (aws.limiter.calls.total() - before) * polls_per_h
+        metrics_per_h += reading.billed_metrics * polls_per_h
         snapshots |= reading.snapshots
         failed += [
             Finding(f"source {source.name}", "fail", str(error), "see what the service says")
             for error in reading.failures
             if not isinstance(error, DeniedError)
         ]
-    return snapshots, failed
+    text = f"about {calls_per_h:,.0f} AWS calls an hour, which read {metrics_per_h:,.0f} billed CloudWatch metrics"
+    return snapshots, failed, Finding("cost", "ok", text)
 
 
 def _permissions(platform: Platform, aws: Aws) -> list[Finding]:

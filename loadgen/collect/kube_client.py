@@ -14,7 +14,6 @@ from typing import Any, Final, Protocol, Self
 import aiohttp
 import msgspec
 
-from loadgen.collect.aws import Offsets
 from loadgen.collect.base import (
     Answer,
     DeniedError,
@@ -24,6 +23,7 @@ from loadgen.collect.base import (
     SourceUnreachableError,
     ThrottledError,
 )
+from loadgen.collect.offsets import Offsets
 from loadgen.collect.rows import redact
 from traces.clock import ClientClock
 from traces.errors import BadInputError

@@ -8,9 +8,9 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from loadgen.collect.aws import Offsets
 from loadgen.collect.base import Reading
 from loadgen.collect.journal import Journal
+from loadgen.collect.offsets import Offsets
 from loadgen.collect.platform import Platform
 from loadgen.collect.rows import redact, sample
 from loadgen.collect.watch import watch

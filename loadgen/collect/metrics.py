@@ -94,7 +94,7 @@ class Metrics:
             start_us = since_us - since_us % _ALIGN_US
         instances = self._instances()
         asked = [*queries(self._watched, self._shortest_s), *instance_metrics(self._watched, instances)]
-        reading = Reading()
+        reading = Reading(billed_metrics=len(asked))
         complete = True
         for first in range(0, len(asked), _QUERIES_PER_CALL):
             part = asked[first : first + _QUERIES_PER_CALL]

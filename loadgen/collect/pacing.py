@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -64,6 +65,8 @@ class Limiter:
         self._time_scale = time_scale
         self._sleep, self._now = sleep, now
         self._random = random.Random("retries")
+        self.calls: Counter[str] = Counter()
+        """How often each API was called, tries again included."""
         self._buckets: dict[str, TokenBucket] = {}
 
     async def wait(self, api: str) -> None:
@@ -80,6 +83,7 @@ class Limiter:
         """
         for number in range(_ATTEMPTS):
             await self.wait(api)
+            self.calls[api] += 1
             try:
                 found = await attempt()
             except SourceError as error:

@@ -59,9 +59,8 @@ class AlarmBook:
 
     def learn(self, policies: Iterable[Mapping[str, Any]]) -> None:
         """Note the alarms of all policies."""
-        named = {
-            a["AlarmName"]: policy for policy in policies for a in policy.get("Alarms") or () if a.get("AlarmName")
-        }
+        listed = [(alarm.get("AlarmName"), policy) for policy in policies for alarm in policy.get("Alarms") or ()]
+        named = {str(name): policy for name, policy in listed if name}
         self.inward = {name for name, policy in named.items() if takes_away(name, policy)}
         self._names = sorted(named)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -38,23 +37,22 @@ class Store:
         known = self._objects.setdefault(kind, {})
         change: Literal["ADDED", "MODIFIED"] = "MODIFIED" if name in known else "ADDED"
         self.version += 1
-        kept = copy.deepcopy(item)
-        kept["metadata"]["resourceVersion"] = str(self.version)
-        known[name] = kept
-        self._tell(kind, change, kept, at_us)
+        item["metadata"]["resourceVersion"] = str(self.version)
+        known[name] = item
+        self._tell(kind, change, item, at_us)
 
     def delete(self, kind: str, name: str) -> None:
         """Forget an object; its last state is told."""
         item = self._objects.get(kind, {}).pop(name, None)
         if item is not None:
             self.version += 1
-            last = copy.deepcopy(item)
+            last = _copy(item)
             last["metadata"]["resourceVersion"] = str(self.version)
             self._tell(kind, "DELETED", last, None)
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
         """Return a copy of an object to be changed and put again."""
-        return copy.deepcopy(self._objects[kind][name])
+        return _copy(self._objects[kind][name])
 
     def items(self, kind: str) -> list[dict[str, Any]]:
         """Return the objects of a kind, as they are."""
@@ -85,6 +83,11 @@ class Store:
     ) -> None:
         at_us = self._agenda.now_us if at_us is None else at_us
         self.history.append(Change(version=self.version, at_us=at_us, kind=kind, change=change, object=item))
+
+
+def _copy(item: dict[str, Any]) -> dict[str, Any]:
+    copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(item))
+    return copied
 
 
 def stamp(at_us: int) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from email.utils import format_datetime
 from typing import Any, Protocol, TypeVar
 
-from loadgen.collect.aws import PROMQL, Api, Offsets, kind_of, retry_after_s
+from loadgen.collect.aws import PROMQL, Api, kind_of, retry_after_s
 from loadgen.collect.base import Answer, SourceError
+from loadgen.collect.offsets import Offsets
 from loadgen.collect.pacing import CALLS_PER_S, Limiter
 from loadgen.collect.rows import redact
 from loadgen.emulator import api_cloudwatch, api_events, api_logs, api_sagemaker, api_scaling, promql

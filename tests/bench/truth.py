@@ -33,6 +33,8 @@ TTFT_US, ITL_US, TOKENS, INPUT_TOKENS = 50_000, 10_000, 100, 16
 _SAMPLE_S = 0.2
 FLAGS = os.environ.get("RAMPTRACE_BENCH_FLAGS", "").split()
 """More options for the replay, such as --record-chunks."""
+REALTIME = os.environ.get("RAMPTRACE_BENCH_REALTIME") == "1"
+"""As root, on a machine that is not quiet: the first thread of server and client runs before any other program."""
 _SOURCE = Path(__file__).with_name("sse_server.c")
 
 
@@ -230,6 +232,8 @@ def _pin(core: int) -> Callable[[], None]:
         # Of the whole session, so that its threads and processes stay equals (sched(7), "The autogroup feature").
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text("-20")
+        if REALTIME:
+            os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(10))
 
     return settle
 

@@ -29,7 +29,7 @@ QUIET_S, BURST_S, TIME_SCALE = 40.0, 330.0, 100
 KEYS = ("AKIDTEST", "secret-for-tests")
 MODEL = """
 [emulator_model.scaling]
-low_datapoints = 100000  # nothing scales in while the clients look
+low_datapoints = 600  # nothing scales in while the clients look
 [emulator_model.serving]
 token_s = 0.2
 token_full_batch_s = 0.25
@@ -182,6 +182,11 @@ def test_pull_is_told_from_provisioning(measured, name: str) -> None:
         assert phases["pull"].hi_us - phases["pull"].lo_us < 2e6
     # The container fetches the model, or an init container before the pull.
     assert phases["download"].parent == (None if "troubled" in name else "start")
+
+
+def test_the_wait_for_accelerators_is_told(measured) -> None:
+    (finding,) = [f for f in measured("kubernetes").analysis.findings if f.code == "accelerator-wait"]
+    assert "2 node(s)" in finding.text
 
 
 def test_ec2_shows_the_machine_and_the_rest_as_one(measured) -> None:

@@ -14,7 +14,7 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
-from loadgen.collect.aws import Offsets, typed
+from loadgen.collect.aws import typed
 from loadgen.collect.base import (
     DeniedError,
     ExpiredError,
@@ -24,6 +24,7 @@ from loadgen.collect.base import (
     ThrottledError,
 )
 from loadgen.collect.emulator_clock import read_endpoint_clock
+from loadgen.collect.offsets import Offsets
 from tests.loadgen.collect.fake_aws import FakeAws, Server
 from traces.clock import ClientClock, EndpointClock
 

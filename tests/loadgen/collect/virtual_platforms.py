@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from loadgen.collect.aws import Api
-from loadgen.collect.base import Answer, Reading, Row, Source, SourceError, SourceUnreachableError
+from loadgen.collect.base import Answer, Reading, Row, SourceError, SourceUnreachableError
 from loadgen.collect.ec2 import Ec2
 from loadgen.collect.ecs import Ecs
 from loadgen.collect.kube_client import refused
@@ -170,7 +170,7 @@ class Collected:
 
     async def _read(self, source: Any) -> None:
         try:
-            if isinstance(source, Source):
+            if hasattr(source, "poll"):
                 self._take(await source.poll(self.world.present_us))
             else:
                 await source.follow(self._take)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadgen.abort import AbortWatch, parse_rule
@@ -30,6 +30,7 @@ def traces(draw):
     return frame(sessions, parents)
 
 
+@settings(max_examples=40, deadline=None)
 @given(traces(), st.integers(1, 5))
 def test_rows_that_wait_for_each_other_stay_together(rows, shards):
     found = rows.with_columns(shard=shard_of_rows(rows, shards))
@@ -40,6 +41,7 @@ def test_rows_that_wait_for_each_other_stay_together(rows, shards):
     assert (turns["shard"] == turns["before"]).all()
 
 
+@settings(max_examples=40, deadline=None)
 @given(traces(), st.integers(1, 5))
 def test_the_shares_are_the_plan(rows, shards):
     kept = [keep_shard(rows.lazy(), shard, shards).collect() for shard in range(shards)]
