@@ -41,6 +41,8 @@ _COMMANDS = {
     "simulate": ("loadgen.cli", "Simulate an endpoint in virtual time: single runs, sweeps, fits."),
     "analyse": ("analysis.cli", "Attribute a run's time to capacity."),
     "report": ("analysis.cli", "Write a run's report as one offline HTML file."),
+    "gate": ("analysis.gate_cli", "Hold a run against thresholds."),
+    "soak": ("loadgen.cli", "Replay, collect, report and gate in one command, for CI."),
     "compare": ("analysis.cli", "Compare runs: what changed, and why."),
     "advise": ("analysis.advise_cli", "Rank what would shorten a run's time to capacity."),
 }

@@ -18,7 +18,7 @@ from analysis.fidelity import fidelity, without_warm_up
 from analysis.inputs import RunInputs, open_run, sightings
 from analysis.latency import by_window, errors, over_time, timings
 from analysis.quality import assess, offset_beyond_date_us
-from analysis.reached import Objective, first_tokens
+from analysis.reached import Objective, attainment, first_tokens
 from analysis.records import Finding, ScaleOutResult
 from analysis.timelines import Context
 from traces.run import Manifest
@@ -55,6 +55,7 @@ class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     price_per_unit_hour: float | None
     latency_over_time: pl.DataFrame
     request_count: int
+    attained: int
     capacity_errors: int
     gaps: pl.DataFrame
     seen_until_us: int | None
@@ -133,6 +134,7 @@ def analyse(
         price_per_unit_hour=price_per_unit_hour,
         latency_over_time=over_time(measured, bin_us),
         request_count=inputs.request_rows,
+        attained=int(attainment(measured, objective).sum()),
         capacity_errors=refused,
         gaps=inputs.gaps,
         seen_until_us=seen_until_us(inputs, seen),

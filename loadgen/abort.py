@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 
 from loadgen.histogram import Histogram
 from traces.errors import BadInputError
+from traces.thresholds import Threshold
 from traces.units import US_PER_S, format_duration, parse_duration_us
 
 _RULE = re.compile(r"\s*(errors|lag|p99)\s*>\s*(\S.*?)\s*")
@@ -43,6 +45,28 @@ def parse_rule(text: str) -> Rule:
         raise BadInputError(f'"{text}" is not a rule: expected a percentage, such as errors>5%')
     limit = float(share[1]) / 100 if match[1] == "errors" and share else float(parse_duration_us(match[2]))
     return msgspec.convert({"metric": match[1], "limit": limit, "text": text.strip()}, Rule)
+
+
+def rules_of(thresholds: Sequence[Threshold]) -> list[Rule]:
+    """Return the rules for those thresholds that can be judged while the load runs; the others wait for the analysis.
+
+    >>> from traces.thresholds import parse_threshold
+    >>> [rule.text for rule in rules_of([parse_threshold("failed(requests) < 5%"), parse_threshold("pull < 3m")])]
+    ['failed(requests) < 5%']
+    """
+    found = []
+    for one in thresholds:
+        metric = _WATCHED.get((one.quantity.name, one.quantity.stat))
+        if metric is not None and one.quantity.function in {"requests", "of_requests"} and one.sign in {"<", "<="}:
+            found.append(Rule(metric=metric, limit=one.limit, text=one.text))
+    return found
+
+
+_WATCHED: Final[dict[tuple[str, str | None], Literal["errors", "lag", "p99"]]] = {
+    ("failed", None): "errors",
+    ("lag", "p99"): "lag",
+    ("e2e", "p99"): "p99",
+}
 
 
 class _Second(msgspec.Struct):

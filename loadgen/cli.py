@@ -19,6 +19,7 @@ _ELSEWHERE = {
     "doctor": "loadgen.collect.doctor_cli",
     "emulate": "loadgen.emulator.cli",
     "mirror": "loadgen.mirroring",
+    "soak": "loadgen.soak",
     "simulate": "loadgen.emulator.simulate_cli",
     "ui": "loadgen.live.cli",
 }

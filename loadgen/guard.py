@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
-from loadgen.abort import AbortWatch, parse_rule
-from loadgen.scenario import GuardSection, PricesSection, ReplaySection
+from loadgen.abort import AbortWatch, parse_rule, rules_of
+from loadgen.scenario import GateSection, GuardSection, PricesSection, ReplaySection
 from traces.errors import BadInputError
 from traces.run import Laps
+from traces.thresholds import parse_threshold
 from traces.units import US_PER_S, format_duration
 
 
@@ -80,9 +81,11 @@ def refuse_beyond(found: Estimate, guard: GuardSection) -> None:
             )
 
 
-def abort_watch(guard: GuardSection) -> AbortWatch:
-    """Return what follows the rules that may end a replay early."""
+def abort_watch(guard: GuardSection, gate: GateSection) -> AbortWatch:
+    """Return what follows the rules that may end a replay early, the gate's among them where it says so."""
     rules = [parse_rule(rule) for rule in guard.abort_on]
+    if gate.abort:
+        rules += rules_of([parse_threshold(text) for text in gate.thresholds])
     return AbortWatch(rules, window_us=guard.abort_window_us, grace_us=guard.abort_grace_us)
 
 

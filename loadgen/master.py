@@ -57,7 +57,7 @@ class MasterSession(ReplaySession):
         self._parts: dict[int, WorkerPart] = {}
         self._offsets: dict[int, Offset] = {}
         self._checked_us = 0
-        self._watch = abort_watch(scenario.guard)
+        self._watch = abort_watch(scenario.guard, scenario.gate)
 
     def progress(self) -> Progress:
         """Return where the replay stands."""

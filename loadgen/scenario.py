@@ -186,6 +186,20 @@ class PricesSection(_Section, frozen=True, kw_only=True):
     currency: str = "USD"
 
 
+class GateSection(_Section, frozen=True, kw_only=True):
+    """What the run has to hold: `ramptrace gate` and `ramptrace soak` judge it, see docs/gate.md.
+
+    `thresholds` such as `p95(ttft) < 2s`. A limit within a value's bounds is inconclusive and counts as `inconclusive`.
+    `baseline` is the run that `regression(…)` compares with. With `abort`, thresholds that can be judged while the load
+    runs (`failed(requests)`, `p99(lag)`, `p99(e2e)` below a limit) also end it, as [guard] abort_on rules do.
+    """
+
+    thresholds: tuple[str, ...] = ()
+    inconclusive: Literal["fail", "pass"] = "fail"
+    baseline: str | None = None
+    abort: bool = False
+
+
 class VerdictSection(_Section, frozen=True, kw_only=True):
     """When a run stops being trustworthy: limits on the client's own lag (client time) and on what was not sent.
 
@@ -349,6 +363,7 @@ class Scenario(_Section, frozen=True, kw_only=True):
     prompts: PromptsSection = msgspec.field(default_factory=PromptsSection)
     replay: ReplaySection = msgspec.field(default_factory=ReplaySection)
     verdict: VerdictSection = msgspec.field(default_factory=VerdictSection)
+    gate: GateSection = msgspec.field(default_factory=GateSection)
     guard: GuardSection = msgspec.field(default_factory=GuardSection)
     prices: PricesSection = msgspec.field(default_factory=PricesSection)
     collect: CollectSection | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from loadgen.abort import parse_rule
 from loadgen.scenario import Scenario
 from loadgen.strict_toml import convert_strictly, read_toml
 from traces.errors import BadInputError
+from traces.thresholds import parse_threshold
 from traces.units import US_PER_MS
 
 _SPEAKS = {"openai": "chat", "completions": "completions", "tgi": "tgi", "triton": "triton", "http": "template"}
@@ -35,7 +37,10 @@ def load_scenario(path: str | Path) -> Scenario:
         api_key_file=target.api_key_file and str(file.parent / target.api_key_file),
         header_file={name: str(file.parent / path) for name, path in target.header_file.items()},
     )
-    return msgspec.structs.replace(scenario, trace=trace, prompts=prompts, target=target)
+    gate = scenario.gate
+    if gate.baseline is not None and not gate.baseline.startswith("s3://"):
+        gate = msgspec.structs.replace(gate, baseline=str(file.parent / gate.baseline))
+    return msgspec.structs.replace(scenario, trace=trace, prompts=prompts, target=target, gate=gate)
 
 
 def build_scenario(document: dict[str, Any], *, origin: str) -> Scenario:
@@ -74,13 +79,18 @@ def _check_values(scenario: Scenario, origin: str) -> None:
     _check_target(scenario, origin)
     if scenario.replay.duration_us == 0:
         raise BadInputError(f"{origin}: [replay] duration must be above 0")
-    for rule in scenario.guard.abort_on:
-        try:
-            parse_rule(rule)
-        except BadInputError as error:
-            raise BadInputError(f"{origin}: [guard] abort_on: {error}") from None
+    _check_each(f"{origin}: [guard] abort_on", scenario.guard.abort_on, parse_rule)
+    _check_each(f"{origin}: [gate] thresholds", scenario.gate.thresholds, parse_threshold)
     if scenario.replay.max_in_flight < 0:
         raise BadInputError(f"{origin}: [replay] max_in_flight must be 0 (no cap) or more")
+
+
+def _check_each(where: str, texts: Sequence[str], parse: Callable[[str], object]) -> None:
+    for text in texts:
+        try:
+            parse(text)
+        except BadInputError as error:
+            raise BadInputError(f"{where}: {error}") from None
 
 
 def _check_target(scenario: Scenario, origin: str) -> None:

@@ -81,7 +81,7 @@ class Sending:
         self.probe = HubProbe(now_us)
         flush_s = scenario.replay.flush_us / 1e6
         self.recorder = Recorder(run, flush_s=flush_s, on_written=self._note_written, shard=shard)
-        self.watch = abort_watch(scenario.guard)
+        self.watch = abort_watch(scenario.guard, scenario.gate)
 
     def stop(self, reason: str) -> None:
         """Send no more; answers under way get `replay.stop_grace`. The reason is the one that unsent rows will have."""
