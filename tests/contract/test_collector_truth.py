@@ -17,7 +17,8 @@ import pytest
 
 from analysis.analyse import RunAnalysis, analyse_run
 from loadgen.emulator.virtual import prepare, simulate
-from loadgen.scenario import Scenario, build_scenario
+from loadgen.scenario import Scenario
+from loadgen.scenario_file import build_scenario
 from traces.clock import to_us
 from traces.run import RunDir, write_parquet
 from traces.synth import Lengths, Step, synthesise

@@ -6,7 +6,6 @@ import json
 import sys
 from types import SimpleNamespace
 
-import locust  # noqa: F401 - first: it patches ssl
 import pytest
 from locust.env import Environment
 from locust.web import WebUI
