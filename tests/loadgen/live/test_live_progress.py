@@ -1,6 +1,5 @@
 """The line that a terminal shows while a replay goes on."""
 
-
 from loadgen.headless import progress_line
 from loadgen.session import Progress
 
