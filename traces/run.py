@@ -229,7 +229,15 @@ class RunDir:
 
         Columns that an older minor version did not have come back null; a table that was never written is empty.
         """
-        return _scan([path for path in self.shards(table) if is_complete(path)], table)
+        files = [path for path in self.shards(table) if is_complete(path)]
+        return _scan(files, table, current=self._written_by_this_version())
+
+    def _written_by_this_version(self) -> bool:
+        try:
+            manifest = msgspec.json.decode((self.path / MANIFEST).read_bytes(), type=_Version)
+        except (OSError, msgspec.MsgspecError):
+            return False
+        return manifest.schema_version == SCHEMA_VERSION
 
     def compact(self, table: str, *, writer: str | None = None, at_least: int = 2) -> None:
         """Merge the table's shards into one; of one writer only those that are not merged yet, if there are so many.
@@ -251,7 +259,8 @@ class RunDir:
         number = 1 + max((int(m[1]) for p in whole if (m := re.match(r"compacted-(\d+)", p.name))), default=0)
         suffix = f"-{writer}" if writer else ""
         target = self.path / table / f"compacted-{number:06d}{suffix}.parquet"
-        write_parquet(target, _scan(old, table).collect(), {"ramptrace.replaces": ",".join(names)})
+        merged = _scan(old, table, current=self._written_by_this_version()).collect()
+        write_parquet(target, merged, {"ramptrace.replaces": ",".join(names)})
         for path in old:
             path.unlink()
 
@@ -294,11 +303,36 @@ class ShardWriter:
         return path
 
 
-def _scan(files: list[Path], table: str) -> pl.LazyFrame:
+class _Version(msgspec.Struct):
+    schema_version: str
+
+
+def _scan(files: list[Path], table: str, *, current: bool) -> pl.LazyFrame:
+    """Scan shards; where some may be of an older minor version (not `current`), each by what it says that it holds."""
     schema = pl.Schema(TABLES[table])
-    if not files:
-        return pl.LazyFrame(schema=schema)
-    return pl.scan_parquet(files, schema=schema, missing_columns="insert", extra_columns="ignore")
+    older = [] if current else [path for path in files if not _fits(pl.read_parquet_schema(path), schema)]
+    newest = [path for path in files if path not in set(older)]
+    frames = [_adapted(path, schema) for path in older]
+    if newest or not frames:
+        whole = pl.scan_parquet(newest, schema=schema, missing_columns="insert", extra_columns="ignore")
+        frames.insert(0, whole if newest else pl.LazyFrame(schema=schema))
+    return frames[0] if len(frames) == 1 else pl.concat(frames)
+
+
+def _fits(found: Mapping[str, pl.DataType], schema: Mapping[str, pl.DataType]) -> bool:
+    return all(found[name] == kind for name, kind in schema.items() if name in found)
+
+
+def _adapted(path: Path, schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:
+    """Scan a shard of an older minor version, whose words were fewer; one that is none any more comes back null."""
+    frame = pl.scan_parquet(path)
+    found = frame.collect_schema()
+    return frame.select(
+        pl.col(name).cast(pl.String).cast(kind, strict=False)
+        if isinstance(kind, pl.Enum) and name in found
+        else (pl.col(name) if name in found else pl.lit(None).alias(name)).cast(kind)
+        for name, kind in schema.items()
+    )
 
 
 def write_parquet(path: Path, frame: pl.DataFrame, metadata: Mapping[str, str] | None = None) -> None:
