@@ -16,7 +16,7 @@ import msgspec
 from analysis.analyse import RunAnalysis
 from analysis.records import ScaleOutResult
 from traces.schema import HEADLINES
-from traces.thresholds import Quantity, Threshold
+from traces.thresholds import Quantity, Threshold, parse_threshold
 from traces.units import US_PER_MS, US_PER_S, format_duration
 
 Status = Literal["pass", "fail", "inconclusive", "skipped"]
@@ -66,6 +66,13 @@ def judge(threshold: Threshold, run: RunAnalysis, baseline: Sequence[RunAnalysis
     if status == "fail" and threshold.quantity.function == "regression":
         reason += _blame(threshold.quantity, run, baseline)
     return Judgement(threshold=threshold, status=status, reason=reason, measured=found)
+
+
+def held(run: RunAnalysis) -> list[Judgement]:
+    """Return what came of the thresholds of the run's own scenario; without a baseline, which `gate` takes."""
+    section = run.manifest.scenario.get("gate")
+    texts = section.get("thresholds") if isinstance(section, dict) else None
+    return [judge(parse_threshold(str(text)), run) for text in texts or ()]
 
 
 def told(found: Measured, quantity: Quantity) -> str:

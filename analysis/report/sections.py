@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from analysis.analyse import RunAnalysis
+from analysis.gate import held
 from analysis.latency import MEASURES
 from analysis.reached import Objective
 from analysis.records import PhaseRow, ScaleOutResult
@@ -63,6 +64,9 @@ def run_section(analysis: RunAnalysis, charts: Charts, number: int, *, alone: bo
         parts += _scale_out(found, analysis.objective, charts, f"run{number}-out{found.index}", rule)
     parts += _latency(analysis, charts, f"run{number}-latency")
     parts += [element("h3", "Replay fidelity"), _fidelity(analysis)]
+    if judged := held(analysis):
+        rows = [(one.threshold.text, one.status, one.reason) for one in judged]
+        parts += [element("h3", "Gate"), table(("threshold", "result", "why"), rows)]
     if analysis.findings:
         items = (element("li", f.text, class_=f.severity) for f in analysis.findings)
         parts += [element("h3", "What to know about the data"), element("ul", *items)]

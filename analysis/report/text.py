@@ -8,10 +8,12 @@ from typing import Final
 
 from analysis.analyse import RunAnalysis
 from analysis.compare import Comparison
+from analysis.gate import held
 from analysis.pairs import Pair
 from analysis.records import PhaseRow, ScaleOutResult
 from analysis.report import palette
 from analysis.report.consequences import cost_lines, reached_lines, statistics_lines
+from analysis.report.gates import MARKS as GATE_MARKS
 from analysis.report.words import (
     BEYOND_DOWNLOAD,
     CRITICAL,
@@ -60,6 +62,11 @@ def run_text(analysis: RunAnalysis, *, colour: bool = False) -> str:
     for found in analysis.scale_outs:
         lines += ["", *_scale_out(found, colour), *reached_lines(found), *cost_lines(found, analysis.objective)]
     lines += ["", *_latency(analysis), "", *_fidelity(analysis)]
+    if judged := held(analysis):
+        lines += ["", "Gate"]
+        for one in judged:
+            text = f"{one.threshold.text}: {one.status}, {one.reason}"
+            lines += _wrapped(text, first=f"  {GATE_MARKS[one.status]} ", rest="     ")
     if analysis.findings:
         lines += ["", "What to know about the data"]
         for finding in analysis.findings:

@@ -200,6 +200,28 @@ def test_an_invalid_run_is_never_a_pass(capsys, analysed):
     assert suite.get("failures") == "1"
 
 
+def test_the_scenarios_own_gate_is_in_summary_and_report(analysed):
+    from analysis.report.html import page
+    from analysis.report.text import run_text
+
+    scenario = {"gate": {"thresholds": ["startup < 520s", "pull < 300s", "regression(startup, baseline) < 5%"]}}
+    run = msgspec.structs.replace(
+        analysed["off"], manifest=msgspec.structs.replace(analysed["off"].manifest, scenario=scenario)
+    )
+    text = run_text(run)
+    for shown in (
+        "✗ startup < 520s: fail",
+        "? pull < 300s: inconclusive",
+        "– regression(startup, baseline) < 5%: skipped",
+    ):
+        assert line in text
+    assert max(map(len, text.splitlines())) <= 80
+    html = page([run], None)
+    assert "startup &lt; 520s" in html
+    assert "<h3>Gate</h3>" in html
+    assert "Gate" not in run_text(analysed["off"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
