@@ -214,7 +214,7 @@ def test_the_scenarios_own_gate_is_in_summary_and_report(analysed):
         "? pull < 300s: inconclusive",
         "– regression(startup, baseline) < 5%: skipped",
     ):
-        assert line in text
+        assert shown in text
     assert max(map(len, text.splitlines())) <= 80
     html = page([run], None)
     assert "startup &lt; 520s" in html
