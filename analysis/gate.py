@@ -52,12 +52,18 @@ class NotMeasuredError(Exception):
     """A quantity that this run does not have; the message says why."""
 
 
+class UndecidedError(Exception):
+    """A quantity that this run has begun and not ended; the message says why."""
+
+
 def judge(threshold: Threshold, run: RunAnalysis, baseline: Sequence[RunAnalysis] = ()) -> Judgement:
     """Return what came of a threshold for `run`; `baseline` are the runs to compare with."""
     try:
         found = _measure(threshold.quantity, run, baseline)
     except NotMeasuredError as error:
         return Judgement(threshold=threshold, status="skipped", reason=str(error))
+    except UndecidedError as error:
+        return Judgement(threshold=threshold, status="inconclusive", reason=str(error))
     ends = {threshold.holds(found.lo), threshold.holds(found.hi)}
     status: Status = "inconclusive" if len(ends) == 2 else "pass" if ends == {True} else "fail"
     reason = f"measured {told(found, threshold.quantity)}"
@@ -143,18 +149,22 @@ def _span(quantity: Quantity, found: ScaleOutResult) -> Measured:
     """Return the span of one scale-out; hi is infinite where the scale-out had not ended."""
     lo, at, hi = _length(quantity.name, found)
     if quantity.function == "share":
-        total_lo, total_at, total_hi = _length("time_to_capacity", found)
-        if math.isinf(total_hi) or not total_at:
-            raise NotMeasuredError(
-                "a scale-out did not reach its capacity, or has no onset: there is no whole to share"
-            )
-        del total_lo
-        return Measured(lo=min(lo / total_at, 1.0), at=at / total_at, hi=min(hi / total_at, 1.0), n=1)
+        return _share(lo, at, hi, found)
     if quantity.function == "lo":
         return Measured(lo=lo, at=lo, hi=lo, n=1)
     if quantity.function == "hi":
         return Measured(lo=hi, at=hi, hi=hi, n=1)
     return Measured(lo=lo, at=at, hi=hi, n=1)
+
+
+def _share(lo: float, at: float, hi: float, found: ScaleOutResult) -> Measured:
+    whole_lo, whole_at, whole_hi = _length("time_to_capacity", found)
+    if math.isinf(whole_at):
+        raise UndecidedError("a scale-out had not reached its capacity, so that shares of it are not known")
+    if not whole_at:
+        raise NotMeasuredError("capacity was there at once: there is no time to share")
+    # Outer bounds: both lengths may move by themselves.
+    return Measured(lo=min(lo / whole_hi, 1.0), at=at / whole_at, hi=min(hi / whole_lo, 1.0) if whole_lo else 1.0, n=1)
 
 
 def _length(name: str, found: ScaleOutResult) -> tuple[float, float, float]:
@@ -163,7 +173,7 @@ def _length(name: str, found: ScaleOutResult) -> tuple[float, float, float]:
         return _total(name, found)
     if name == "unattributed":
         if found.unattributed_us is None:
-            raise NotMeasuredError("a scale-out did not reach its capacity")
+            raise UndecidedError("a scale-out had not reached its capacity, so that what is unattributed is not known")
         return found.unattributed_us, found.unattributed_us, found.unattributed_us
     wanted = {leaf for part in name.split("+") for leaf in (part, *HEADLINES.get(part, ()))}
     rows = [row for row in found.phases if row.parent is None]

@@ -26,7 +26,7 @@ class _GateSection(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--baseline", "baselines", multiple=True, metavar="RUN", help="Run to compare with; may be repeated.")
 @click.option(
     "--inconclusive",
-    type=click.Choice(["fail", "pass"]),
+    type=click.Choice(["fail", "pass", "skip"]),
     help="What a limit within the bounds counts as  [default: fail]",
 )
 @click.option(
@@ -60,7 +60,15 @@ def gate(
     from analysis.gate import judge
     from analysis.locations import opened
     from analysis.reached import Objective
-    from analysis.report.gates import Verdict, invalid_reasons, junit, markdown, verdict_entry, verdict_text
+    from analysis.report.gates import (
+        MARKDOWN_BYTES,
+        Verdict,
+        invalid_reasons,
+        junit,
+        markdown,
+        verdict_entry,
+        verdict_text,
+    )
     from traces.errors import BadInputError
     from traces.run import RunDir
     from traces.thresholds import parse_threshold
@@ -85,13 +93,14 @@ def gate(
     if junit_file is not None:
         _write(junit_file, junit(verdict))
     if markdown_file is not None:
-        _write(markdown_file, markdown(verdict), append=True)
+        held = markdown_file.stat().st_size if markdown_file.is_file() else 0
+        _write(markdown_file, markdown(verdict, MARKDOWN_BYTES - held), append=True)
     click.echo(json.dumps(verdict_entry(verdict), allow_nan=False) if as_json else verdict_text(verdict))
     return verdict.exit_code
 
 
 def _undecided(text: str) -> Any:
-    return "pass" if text == "pass" else "fail"
+    return text if text in {"pass", "skip"} else "fail"
 
 
 def _section(scenario: dict[str, Any], run: str) -> _GateSection:

@@ -195,7 +195,7 @@ class GateSection(_Section, frozen=True, kw_only=True):
     """
 
     thresholds: tuple[str, ...] = ()
-    inconclusive: Literal["fail", "pass"] = "fail"
+    inconclusive: Literal["fail", "pass", "skip"] = "fail"
     baseline: str | None = None
     abort: bool = False
 

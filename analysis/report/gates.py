@@ -14,7 +14,7 @@ from analysis.analyse import RunAnalysis
 from analysis.gate import Judgement, Measured
 from traces.errors import GateFailedError, InvalidRunError
 
-Undecided = Literal["fail", "pass"]
+Undecided = Literal["fail", "pass", "skip"]
 
 MARKS: Final = {"pass": "✓", "fail": "✗", "inconclusive": "?", "skipped": "–"}
 MARKDOWN_BYTES: Final = 1_000_000
@@ -34,13 +34,17 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """Tell whether a judgement fails the run."""
         return found.status == "fail" or (found.status == "inconclusive" and self.undecided == "fail")
 
+    def is_skipped(self, found: Judgement) -> bool:
+        """Tell whether a judgement says nothing about the run."""
+        return found.status == "skipped" or (found.status == "inconclusive" and self.undecided == "skip")
+
     @property
     def exit_code(self) -> int:
         """5 for an INVALID run, which never passes; 3 when a threshold failed or nothing could be judged; else 0."""
         if self.run.fidelity["verdict"] == "INVALID":
             return InvalidRunError.exit_code
         failed = any(self.is_failed(found) for found in self.judgements)
-        nothing = all(found.status == "skipped" for found in self.judgements)
+        nothing = all(map(self.is_skipped, self.judgements))
         return GateFailedError.exit_code if failed or nothing else 0
 
     @property
@@ -50,7 +54,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         parts = ", ".join(f"{n} {status}" for status, n in count.items() if n)
         if self.run.fidelity["verdict"] == "INVALID":
             return f"the run is INVALID, which is never a pass: the load generator did not hold its schedule ({parts})"
-        if self.exit_code and all(found.status == "skipped" for found in self.judgements):
+        if self.exit_code and all(map(self.is_skipped, self.judgements)):
             return f"the gate failed: nothing could be judged ({parts})"
         return f"the gate {'failed' if self.exit_code else 'passed'}: {parts}"
 
@@ -109,7 +113,7 @@ def junit(verdict: Verdict) -> str:
     run = verdict.run
     invalid = run.fidelity["verdict"] == "INVALID"
     failed = sum(map(verdict.is_failed, verdict.judgements)) + invalid
-    skipped = sum(found.status == "skipped" for found in verdict.judgements)
+    skipped = sum(map(verdict.is_skipped, verdict.judgements))
     counts = {
         "tests": str(len(verdict.judgements) + 1),
         "failures": str(failed),
@@ -131,7 +135,7 @@ def junit(verdict: Verdict) -> str:
         _told(case, "failure", "; ".join(run.fidelity["reasons"]))
     for found in verdict.judgements:
         case = _case(suite, run, found.threshold.text)
-        if found.status == "skipped":
+        if verdict.is_skipped(found):
             _told(case, "skipped", found.reason)
         elif verdict.is_failed(found):
             _told(case, "failure", f"{found.status}: {found.reason}")
@@ -159,8 +163,8 @@ def _xml(text: str) -> str:
     return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def markdown(verdict: Verdict) -> str:
-    """Return a summary for a job's page; whatever a name or a reason holds appears as text."""
+def markdown(verdict: Verdict, room_bytes: int = MARKDOWN_BYTES) -> str:
+    """Return a summary of at most `room_bytes` for a job's page; what a name or a reason holds appears as text."""
     run = verdict.run
     rows = [_row(verdict, found) for found in verdict.judgements]
     head = [
@@ -173,10 +177,11 @@ def markdown(verdict: Verdict) -> str:
         "|---|---|---|---|",
     ]
     text = "\n".join([*head, *rows]) + "\n"
-    if len(text.encode()) <= MARKDOWN_BYTES:
+    if len(text.encode()) <= room_bytes:
         return text
-    kept = text.encode()[: MARKDOWN_BYTES - 100].decode(errors="ignore")
-    return kept[: kept.rfind("\n")] + "\n\nCut here: the whole is in the JUnit file.\n"
+    cut = "\n\nCut here: the whole is in the JUnit file.\n"
+    kept = text.encode()[: max(room_bytes - len(cut), 0)].decode(errors="ignore")
+    return kept[: max(kept.rfind("\n"), 0)] + cut if room_bytes >= len(cut) else ""
 
 
 def _row(verdict: Verdict, found: Judgement) -> str:

@@ -179,6 +179,27 @@ def test_a_planted_regression_fails_and_names_its_phase(capsys, runs, tmp_path):
     assert (code, "the gate passed: 1 pass" in out, "EMULATED" in out) == (0, True, True)
 
 
+def test_bounds_of_a_share_are_those_of_both_lengths(analysed):
+    (found,) = analysed["off"].scale_outs
+    share = judge(parse_threshold("share(provisioning+pull) < 1%"), analysed["off"]).measured
+    whole = judge(parse_threshold("time_to_capacity < 1s"), analysed["off"]).measured
+    part = judge(parse_threshold("provisioning+pull < 1s"), analysed["off"]).measured
+    assert (share.lo, share.hi) == (pytest.approx(part.lo / whole.hi), pytest.approx(min(part.hi / whole.lo, 1)))
+    assert share.at == pytest.approx(part.at / found.time_to_capacity_us)
+
+
+def test_a_scale_out_that_has_not_ended_decides_no_share(analysed):
+    run = analysed["off"]
+    (found,) = run.scale_outs
+    open_one = msgspec.structs.replace(
+        found, in_service=None, time_to_capacity_us=None, startup_us=None, unattributed_us=None, censored=True
+    )
+    both = msgspec.structs.replace(run, scale_outs=(found, open_one))
+    for text in ("share(load) < 99%", "unattributed < 1h", "time_to_capacity < 20m"):
+        assert judge(parse_threshold(text), both).status == "inconclusive", text
+    assert judge(parse_threshold("time_to_capacity < 1s"), both).status == "fail", "it took longer already"
+
+
 def test_what_was_not_measured_is_no_pass(capsys, runs):
     code, out, _ = call(capsys, "gate", runs["on"], "--expr", "recovery < 1s", "--expr", "time_to_capacity.p99 < 1h")
     assert (code, "nothing could be judged (2 skipped)" in out) == (3, True)
@@ -186,6 +207,8 @@ def test_what_was_not_measured_is_no_pass(capsys, runs):
     args = ["gate", runs["off"], "--expr", "startup < 526s", "--expr", "scale_outs >= 1"]
     assert call(capsys, *args)[0] == 3
     assert call(capsys, *args, "--inconclusive", "pass")[0] == 0
+    assert call(capsys, *args, "--inconclusive", "skip")[0] == 0
+    assert call(capsys, *args[:4], "--inconclusive", "skip")[0] == 3, "then nothing was judged"
 
 
 def test_an_invalid_run_is_never_a_pass(capsys, analysed):
@@ -263,3 +286,5 @@ def test_markdown_stays_under_githubs_limit(analysed):
     text = markdown(many)
     assert len(text.encode()) <= MARKDOWN_BYTES
     assert text.endswith("Cut here: the whole is in the JUnit file.\n")
+    for room in (0, 10, 500, 5000):
+        assert len(markdown(many, room).encode()) <= room

@@ -72,7 +72,7 @@ def test_the_collector_is_told_when_the_load_ends(server, trace, command, collec
 def test_a_collector_that_dies_does_not_stop_the_replay(server, trace, command, collector, rows, tmp_path):
     collector(READY + "sys.stderr.write('ramptrace: no credentials\\n')\nsys.exit(4)")
     manifest = replay_collecting(command, trace, server, tmp_path)
-    assert manifest.collector == {"state": "died", "exit_code": 4, "detail": "ramptrace: no credentials"}
+    assert manifest.collector == {"state": "died", "exit_code": 4, "detail": "no credentials"}
     assert rows()["outcome"].to_list() == ["ok"] * 3
 
 
