@@ -21,7 +21,7 @@ from analysis.quality import assess, offset_beyond_date_us
 from analysis.reached import Objective, attainment, first_tokens
 from analysis.records import Finding, ScaleOutResult
 from analysis.timelines import Context
-from traces.run import Manifest
+from traces.manifest import Manifest
 from traces.units import US_PER_S
 
 _BINS_US: Final = tuple(s * US_PER_S for s in (1, 2, 5, 10, 30, 60, 300, 900, 3600))

@@ -8,7 +8,7 @@ import polars as pl
 
 from analysis.latency import ranked
 from traces.clock import to_datetime
-from traces.run import Manifest
+from traces.manifest import Manifest
 from traces.units import US_PER_MS
 
 _LIMITS: Final = {

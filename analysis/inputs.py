@@ -11,7 +11,8 @@ import polars as pl
 from analysis.records import Finding, Sighting
 from traces.clock import CLOCK_SNAPSHOT, EndpointClock, corrected
 from traces.errors import BadInputError
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 from traces.schema import TABLES, Trace
 
 _CLIENT_INSTANTS: Final = ("due", "sent", "first_token", "done")

@@ -12,7 +12,8 @@ from loadgen.recorder import writers_of
 from loadgen.scenario import Scenario
 from loadgen.summary import counts, errors, fidelity, latencies_ms, stalls, tokens, without_warm_up
 from loadgen.verdict import ClientState, verdict
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 
 _COMPACT_ROWS = 2_000_000
 

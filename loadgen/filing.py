@@ -17,8 +17,9 @@ from loadgen.scenario import Scenario
 from loadgen.scenario_file import build_scenario
 from traces.clock import EndpointClock
 from traces.errors import BadInputError
+from traces.manifest import Manifest
 from traces.mirror import is_remote
-from traces.run import Manifest, RunDir
+from traces.run import RunDir
 
 _PACKAGES = ("ramptrace", "locust", "gevent", "geventhttpclient", "polars", "botocore")
 _CLOCK_TOLERANCE_US = 1_000_000

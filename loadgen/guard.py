@@ -8,7 +8,7 @@ import polars as pl
 from loadgen.abort import AbortWatch, parse_rule, rules_of
 from loadgen.scenario import GateSection, GuardSection, PricesSection, ReplaySection
 from traces.errors import BadInputError
-from traces.run import Laps
+from traces.manifest import Laps
 from traces.thresholds import parse_threshold
 from traces.units import US_PER_S, format_duration
 

@@ -12,7 +12,7 @@ import polars as pl
 from loadgen.laps import lap_length_us, planned_rows
 from loadgen.scenario import Scenario
 from traces.errors import BadInputError
-from traces.run import Laps, Manifest, TraceUsed
+from traces.manifest import Laps, Manifest, TraceUsed
 
 logger = logging.getLogger("ramptrace")
 

@@ -26,7 +26,7 @@ from loadgen.sharding import shard_cap
 from loadgen.verdict import ClientState
 from loadgen.worker import MASTER_LOST_S
 from traces.errors import RamptraceError
-from traces.run import WorkerPart
+from traces.manifest import WorkerPart
 
 _PINGS = 20
 _PING_GAP_S = 0.02

@@ -10,7 +10,8 @@ from loadgen.gathering import copy_shards
 from loadgen.parts import recorded_per_shard, unaccounted, worst
 from loadgen.scenario_file import build_scenario
 from traces.errors import BadInputError
-from traces.run import Manifest, RunDir, WorkerPart
+from traces.manifest import Manifest, WorkerPart
+from traces.run import RunDir
 
 
 def merge_parts(path: Path, parts: list[Path]) -> dict[str, Any]:

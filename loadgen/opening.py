@@ -18,7 +18,8 @@ from loadgen.preflight import is_loopback
 from loadgen.scenario import Scenario
 from traces.clock import ClientClock, EndpointClock
 from traces.errors import EXIT_INTERRUPTED, BadInputError, RamptraceError
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 
 
 class StoppedError(RamptraceError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from loadgen.verdict import ClientState
-from traces.run import RunDir, WorkerPart
+from traces.manifest import WorkerPart
+from traces.run import RunDir
 
 LOST = "worker_lost"
 """`error_kind` of rows that were a lost worker's to send, and were not sent, or are not known to be."""

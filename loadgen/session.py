@@ -26,7 +26,8 @@ from loadgen.sending import unwritable
 from loadgen.verdict import ClientState
 from traces.clock import ClientClock
 from traces.errors import RamptraceError
-from traces.run import Manifest, RunDir, Stretch
+from traces.manifest import Manifest, Stretch
+from traces.run import RunDir
 
 _COLLECTOR_READY_S = 60.0
 

@@ -17,7 +17,8 @@ from loadgen.sender import planned_row
 from loadgen.sharding import shard_laps
 from loadgen.share import checkpoint_name, plan_file
 from traces.errors import BadInputError
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 
 
 def settle_lost(run: RunDir, manifest: Manifest, scenario: Scenario, shard: int, kind: str) -> bool:

@@ -7,7 +7,7 @@ import heapq
 import polars as pl
 
 from traces.errors import BadInputError
-from traces.run import Laps
+from traces.manifest import Laps
 
 
 def keep_shard(frame: pl.LazyFrame, shard: int, shards: int) -> pl.LazyFrame:

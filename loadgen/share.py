@@ -26,7 +26,8 @@ from loadgen.sending import Schedule, Sending
 from loadgen.sharding import keep_shard, shard_cap, shard_laps
 from traces.clock import ClientClock
 from traces.errors import BadInputError
-from traces.run import MANIFEST, Laps, Manifest, RunDir
+from traces.manifest import Laps, Manifest
+from traces.run import MANIFEST, RunDir
 
 _SAME = ("ramptrace", "locust")
 """Packages whose versions must be the same on master and workers."""

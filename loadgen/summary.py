@@ -17,7 +17,7 @@ from loadgen.recorder import AS_RECORDED, KILLED
 from loadgen.scenario import VerdictSection
 from loadgen.verdict import ClientState, Fidelity
 from loadgen.windows import UNOFFERED, find_untrusted
-from traces.run import WorkerPart
+from traces.manifest import WorkerPart
 
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _LAG_QUANTILES = {"lag_p50_ms": 0.5, "lag_p99_ms": 0.99, "lag_p999_ms": 0.999}

@@ -8,7 +8,7 @@ from typing import Any, Final
 from analysis.analyse import RunAnalysis
 from analysis.report.markup import Markup, element, table
 from traces.clock import to_datetime
-from traces.run import Manifest
+from traces.manifest import Manifest
 from traces.units import US_PER_S, format_duration
 
 _MOST_GAPS: Final = 100

@@ -19,7 +19,8 @@ from loadgen.collect.session import find_endpoint_clock, versions
 from loadgen.scenario import CollectSection
 from traces.clock import CLOCK_SNAPSHOT, ClientClock, clock_snapshot, to_datetime, to_us
 from traces.errors import BadInputError
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 from traces.units import US_PER_S, parse_duration_us
 
 _POLLS_AT_MOST = 100

@@ -26,7 +26,8 @@ from loadgen.collect.rows import gap
 from loadgen.scenario import CollectSection
 from traces.clock import ClientClock, EndpointClock, to_us
 from traces.errors import BadInputError, UnreachableError
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 from traces.units import US_PER_S
 
 LOOKBACK_US = 300 * US_PER_S

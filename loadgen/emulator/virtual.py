@@ -24,7 +24,8 @@ from loadgen.emulator.virtual_platform import VirtualPlatform
 from loadgen.emulator.virtual_requests import requests_of
 from loadgen.intake import Cut, cut_trace, write_trace
 from loadgen.scenario import CollectSection, ReplaySection, Scenario
-from traces.run import Manifest, RunDir, Stretch, write_parquet
+from traces.manifest import Manifest, Stretch
+from traces.run import RunDir, write_parquet
 from traces.schema import Truth
 from traces.units import US_PER_S
 

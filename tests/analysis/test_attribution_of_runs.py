@@ -261,7 +261,7 @@ def test_silent_collector_is_told(tmp_path):
 
 
 def test_empty_run_says_what_is_missing(tmp_path):
-    from traces.run import Manifest
+    from traces.manifest import Manifest
 
     RunDir.create(tmp_path / "run", Manifest(run_id="empty"))
     analysis = analyse_run(tmp_path / "run")

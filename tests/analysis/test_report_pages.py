@@ -164,7 +164,8 @@ def test_errors_are_one_line_with_their_exit_code(tmp_path, pair):
 
 
 def test_empty_run_still_has_a_summary_and_a_report(tmp_path):
-    from traces.run import Manifest, RunDir
+    from traces.manifest import Manifest
+    from traces.run import RunDir
 
     RunDir.create(tmp_path / "run", Manifest(run_id="empty"))
     result = run_command("report", tmp_path / "run")

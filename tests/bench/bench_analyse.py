@@ -30,7 +30,8 @@ def write_run(path: Path, rows: int) -> None:
     """Write a run of `rows` requests with one scale-out, its observations, and its trace."""
     from tests.analysis.run_builder import Case, Unit, observations_of, samples_of, write
     from traces.clock import EndpointClock
-    from traces.run import Manifest, RunDir, TraceUsed, write_parquet
+    from traces.manifest import Manifest, TraceUsed
+    from traces.run import RunDir, write_parquet
     from traces.schema import Request, Trace
 
     onset_s = min(_ONSET_S, rows / _RATE_PER_S / 2)

@@ -12,7 +12,7 @@ from analysis.fidelity import fidelity as fidelity_by_analysis
 from analysis.latency import MEASURES, quantiles, timings
 from loadgen.summary import fidelity, latencies_ms
 from loadgen.verdict import verdict
-from traces.run import Manifest
+from traces.manifest import Manifest
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -13,7 +13,8 @@ import polars as pl
 from loadgen.collect.emulator_clock import read_endpoint_clock
 from tests.loadgen.collect.running import attach_until_ready
 from traces.clock import ClientClock, to_us
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 
 Instants = dict[tuple[str | None, str], list[int]]
 

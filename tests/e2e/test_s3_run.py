@@ -75,7 +75,7 @@ def test_a_run_in_s3_is_whole_there_also_after_a_kill(s3, tmp_path):
 
 
 def test_a_finished_run_is_copied_by_mirror(s3, tmp_path, monkeypatch):
-    from traces.run import Manifest
+    from traces.manifest import Manifest
 
     RunDir.create(tmp_path / "run", Manifest(run_id="r", state="finished"))
     copied = ramptrace("mirror", "run", "s3://runs/copy", "--json", cwd=tmp_path)

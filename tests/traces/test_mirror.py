@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traces.errors import BadInputError, UnreachableError
+from traces.manifest import Manifest
 from traces.mirror import Mirror, changes, fetch_run, stamps
-from traces.run import Manifest, RunDir, ShardWriter
+from traces.run import RunDir, ShardWriter
 from traces.schema import TABLES, Sample
 
 URI = "s3://runs/team/soak"

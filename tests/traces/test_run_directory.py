@@ -16,16 +16,8 @@ from hypothesis import strategies as st
 
 from traces.clock import EndpointClock
 from traces.errors import BadInputError
-from traces.run import (
-    Manifest,
-    RunDir,
-    ShardWriter,
-    TraceUsed,
-    columns_of,
-    is_complete,
-    write_atomically,
-    write_parquet,
-)
+from traces.manifest import Manifest, TraceUsed
+from traces.run import RunDir, ShardWriter, columns_of, is_complete, write_atomically, write_parquet
 from traces.schema import TABLES, Gap, Observation, Sample
 
 

@@ -15,9 +15,9 @@ from traces import shaping, superpose, transform
 from traces.chance import uniform
 from traces.errors import BadInputError
 from traces.lineage import LineageStep, steps_of
+from traces.manifest import TraceUsed
 from traces.readers import open_trace
 from traces.readers.base import TRACE_COLUMNS
-from traces.run import TraceUsed
 from traces.schema import Trace
 from traces.superpose import facts_of
 from traces.units import US_PER_S

@@ -9,7 +9,8 @@ from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.base import Answer, Reading
 from loadgen.collect.journal import Journal
 from loadgen.collect.rows import observation, sample
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 from traces.schema import Gap, Observation, Sample
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from loadgen.collect.base import Answer, Reading
 from loadgen.collect.journal import Journal
 from loadgen.collect.scaling import activity_rows
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 
 BEGAN = datetime(2026, 7, 1, 10, 0, 0, 498_000, tzinfo=UTC)
 

@@ -11,7 +11,8 @@ from loadgen.collect.base import DeniedError, MalformedError, Reading, SourceUnr
 from loadgen.collect.journal import Journal
 from loadgen.collect.watch import StreamWatch, Watch
 from traces.clock import ClientClock, EndpointClock
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 
 
 class Script:

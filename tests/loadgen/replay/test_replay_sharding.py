@@ -13,7 +13,7 @@ from loadgen.offsets import best, offset_of, widened
 from loadgen.parts import broken, worst
 from loadgen.sharding import keep_shard, shard_cap, shard_laps, shard_of_rows
 from traces.errors import BadInputError
-from traces.run import Laps, WorkerPart
+from traces.manifest import Laps, WorkerPart
 
 
 def frame(sessions, parents):
