@@ -12,7 +12,7 @@ demo: .venv/ready ## run the main job on this machine: emulator, replay, collect
 	$(BIN)/ramptrace demo
 
 test: .venv/ready ## run all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m tests.side_by_side
 
 lint: .venv/ready ## check style and the direction of imports
 	$(BIN)/ruff check .

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from traces.lazy import LazyGroup
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -29,12 +31,18 @@ __version__ = "0.1.0"
 
 _COMMANDS = {
     "trace": ("traces.cli", "Read, check and describe recorded traffic."),
+    "merge": ("loadgen.cli", "Add what a lost worker recorded to its run."),
     "replay": ("loadgen.cli", "Replay a trace, headless, and collect scaling events meanwhile."),
+    "ui": ("loadgen.cli", "Replay with Locust's web UI and the live page of scaling."),
     "collect": ("loadgen.cli", "Collect scaling events alone."),
+    "mirror": ("loadgen.cli", "Copy a run directory to S3 while it is written."),
+    "doctor": ("loadgen.cli", "Check what can be seen of a scale-out, and what cannot."),
     "emulate": ("loadgen.cli", "Serve the emulated endpoint and its platform on loopback."),
     "simulate": ("loadgen.cli", "Simulate an endpoint in virtual time: single runs, sweeps, fits."),
     "analyse": ("analysis.cli", "Attribute a run's time to capacity."),
     "report": ("analysis.cli", "Write a run's report as one offline HTML file."),
+    "gate": ("analysis.gate_cli", "Hold a run against thresholds."),
+    "soak": ("loadgen.cli", "Replay, collect, report and gate in one command, for CI."),
     "compare": ("analysis.cli", "Compare runs: what changed, and why."),
     "advise": ("analysis.advise_cli", "Rank what would shorten a run's time to capacity."),
 }
@@ -42,38 +50,19 @@ _TRACE_COMMANDS = {"record": ("loadgen.record.cli", "Record real traffic through
 _IMPORT_NAMES = ("traces", "loadgen", "analysis", "ramptrace")
 
 
-class _LazyGroup(click.Group):
-    """A group that imports a command's module when the command is used, and not before."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *_COMMANDS})
+class _Commands(LazyGroup):
+    """The rooms' commands; what touches the network is added to `trace` here, because it lives in another room."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(_COMMANDS[cmd_name][0])
-        command: click.Command = getattr(module, cmd_name)
-        if cmd_name == "trace":
-            # Recording touches the network, and so lives in the other room.
-            command.lazy |= _TRACE_COMMANDS  # type: ignore[attr-defined]
+        command = super().get_command(ctx, cmd_name)
+        if cmd_name == "trace" and isinstance(command, LazyGroup):
+            command.lazy |= _TRACE_COMMANDS
         return command
 
-    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = {name: text for name, (_, text) in _COMMANDS.items()}
-        rows |= {name: command.get_short_help_str(80) for name, command in self.commands.items()}
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(rows.items()))
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args and args[0] not in self.list_commands(ctx):
-            from traces.errors import did_you_mean
-
-            known = self.list_commands(ctx)
-            raise click.UsageError(f'no command "{args[0]}"{did_you_mean(args[0], known)}; see ramptrace --help')
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_Commands, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="ramptrace")
 @click.pass_context
 def cli(context: click.Context) -> None:

@@ -8,8 +8,9 @@ from typing import Final
 import msgspec
 
 from analysis import capacity as cap
-from analysis.demand import evident_after_us, find_onset
+from analysis.demand import between
 from analysis.facts import since_us, units_at_start
+from analysis.onset import LOOK_BACK_US, evident_after_us, fell, find_onset, of_the_deficit
 from analysis.phases import attribute
 from analysis.reconcile import FIRST_DECISION, PERIOD_CLOSED, Timeline
 from analysis.records import AnchorValue, Finding, Onset, ScaleOutResult, UnitTimes
@@ -20,48 +21,70 @@ from traces.units import US_PER_S
 
 def attribute_scale_outs(context: Context, findings: list[Finding]) -> tuple[list[ScaleOutResult], cap.UnitRate | None]:
     """Return a run's scale-outs in order, and what one unit delivered where that was seen; tells `findings` more."""
-    since = since_us(context)
-    steps = find_steps(context.seen, units_at_start(context), since)
+    steps = find_steps(context.seen, units_at_start(context), since_us(context))
     found: list[ScaleOutResult] = []
     rate: cap.UnitRate | None = None
-    previous: int | None = None
+    previous: ScaleOutEvidence | None = None
+    began: ScaleOutEvidence | None = None
     for evidence in gather(group_steps(steps, context.seen), context.seen):
         onset = _onset(context, evidence, previous)
+        if onset is None and found and began is not None:
+            onset = _same_burst(context, evidence, found[-1].onset)
+        began = began if onset is not None and onset.how == "same-burst" else None
         if onset is None:
             text = (
                 "demand did not rise before the decision (or is not recorded): time to capacity is unknown, "
                 "start-up is not"
             )
             findings.append(Finding(code="no-onset", severity="warning", text=text))
-        result, calibrated = _attribute(context, evidence, onset, len(found), known_rate=rate, findings=findings)
+        burst = (found[-1].burst + (began is None)) if found else 0
+        result, calibrated = _attribute(
+            context, evidence, onset, index=len(found), burst=burst, began=began, known_rate=rate, findings=findings
+        )
         rate = rate or calibrated
         found.append(result)
-        previous = evidence.steps[-1].at_us
+        previous, began = evidence, began or (None if onset is None else evidence)
     return found, rate
 
 
-def _onset(context: Context, evidence: ScaleOutEvidence, previous: int | None) -> Onset | None:
+def _onset(context: Context, evidence: ScaleOutEvidence, previous: ScaleOutEvidence | None) -> Onset | None:
     breach = next((s.hi_us for s in evidence.shared if s.anchor == "breach"), None)
-    due, decision = context.arrivals["due_us"], evidence.steps[0].at_us
-    found = find_onset(due, previous, decision, breach)
+    due, decision = context.due_us, evidence.steps[0].at_us
+    found = find_onset(due, None if previous is None else previous.steps[-1].at_us, decision, breach)
     if found is None:
         return None
     return msgspec.structs.replace(found, evident_after_us=evident_after_us(due, found, decision))
+
+
+def _same_burst(context: Context, evidence: ScaleOutEvidence, onset: Onset | None) -> Onset | None:
+    """Return the burst's onset for a scale-out that goes on with it: demand neither rose again nor fell since."""
+    if onset is None or fell(context.due_us, onset.at_us, evidence.steps[0].at_us):
+        return None
+    return msgspec.structs.replace(onset, how="same-burst")
 
 
 def _attribute(
     context: Context,
     evidence: ScaleOutEvidence,
     onset: Onset | None,
-    index: int,
     *,
+    index: int,
+    burst: int,
+    began: ScaleOutEvidence | None,
     known_rate: cap.UnitRate | None,
     findings: list[Finding],
 ) -> tuple[ScaleOutResult, cap.UnitRate | None]:
-    timelines = timelines_of(context, evidence, onset)
+    timelines = timelines_of(context, evidence, onset, began)
     served = [t for t in timelines if t.at("in_service") is not None]
     rate = known_rate or _rate(context, evidence, onset, served)
-    needed = _needed(context, evidence, onset, rate, served=served, findings=findings)
+    refined = _of_the_deficit(context, evidence, onset, rate)
+    if refined != onset:
+        onset = refined
+        timelines = timelines_of(context, evidence, onset, began)
+        served = [t for t in timelines if t.at("in_service") is not None]
+    demand = _demand(context, onset, served)
+    wanted = None if demand is None or rate is None else cap.units_needed(demand, rate.requests_per_s)
+    needed = _needed(evidence, wanted, findings)
     chosen = _marginal(evidence, served, needed)
     censored = chosen is None
     timeline = chosen or timelines[-1]
@@ -80,9 +103,12 @@ def _attribute(
         units_before=evidence.units_before,
         units_desired=evidence.desired,
         units_needed=needed,
+        units_wanted=wanted,
+        demand_requests_per_s=demand,
+        burst=burst,
         marginal_unit=None if censored else timeline.unit_id,
         onset=onset,
-        decision=timeline.anchors[FIRST_DECISION],
+        decision=timeline.anchors[FIRST_DECISION if began is None else "decision"],
         in_service=None if censored else timeline.anchors.get("in_service"),
         time_to_capacity_us=None if total is None else total.at_us,
         startup_us=None if startup is None else startup.at_us,
@@ -93,7 +119,23 @@ def _attribute(
         units=tuple(_unit_times(t) for t in timelines),
         overlap_us={} if result is None else result.overlap_us,
         drag_us={} if result is None else result.drag_us,
+        slack_us={} if result is None else result.slack_us,
     ), rate
+
+
+def _of_the_deficit(
+    context: Context, evidence: ScaleOutEvidence, onset: Onset | None, rate: cap.UnitRate | None
+) -> Onset | None:
+    """Return the rise that brought demand beyond what was ready, where both are known, instead of the likeliest."""
+    if onset is None or rate is None or not evidence.units_before or onset.how != "change-point":
+        return onset
+    ready = evidence.units_before * rate.requests_per_s * (1 + cap.NEED_TOLERANCE)
+    decision = evidence.steps[0].at_us
+    begin = max(int(context.due_us[0]), decision - LOOK_BACK_US)
+    found = of_the_deficit(context.due_us, onset, begin, decision, ready)
+    if found.at_us == onset.at_us:
+        return onset
+    return msgspec.structs.replace(found, evident_after_us=evident_after_us(context.due_us, found, decision))
 
 
 _SIGNALS: Final = {
@@ -133,27 +175,22 @@ def _rate(
 
 
 def _offered(context: Context, begin: int, end: int) -> float:
-    due = context.arrivals["due_us"]
-    return int(((due >= begin) & (due < end)).sum()) / max(end - begin, 1) * US_PER_S
+    return len(between(context.due_us, begin, end)) / max(end - begin, 1) * US_PER_S
 
 
-def _needed(
-    context: Context,
-    evidence: ScaleOutEvidence,
-    onset: Onset | None,
-    rate: cap.UnitRate | None,
-    *,
-    served: Sequence[Timeline],
-    findings: list[Finding],
-) -> int | None:
+def _demand(context: Context, onset: Onset | None, served: Sequence[Timeline]) -> float | None:
+    """Return the offered load (requests/s) from the onset until the last new unit was in service; None: unknown."""
+    if onset is None or not served or context.due_us.is_empty():
+        return None
+    until = max(t.at("in_service") or 0 for t in served)
+    return _offered(context, onset.at_us, min(until, int(context.due_us[-1])))
+
+
+def _needed(evidence: ScaleOutEvidence, wanted: int | None, findings: list[Finding]) -> int | None:
     """Return how many units the demand needed, capped at what the scaler asked for; its own figure when unknown."""
     desired = evidence.desired
-    if rate is None or onset is None or desired is None or not served:
+    if wanted is None or desired is None:
         return desired
-    until = max(t.at("in_service") or 0 for t in served)
-    due = context.arrivals["due_us"]
-    last: int = due.max()  # type: ignore[assignment]
-    wanted = cap.units_needed(_offered(context, onset.at_us, min(until, last)), rate.requests_per_s)
     if wanted > desired:
         text = (
             f"demand needed about {wanted} units, the scaler asked for {desired}: capacity here means what it asked for"
@@ -167,20 +204,34 @@ def _marginal(evidence: ScaleOutEvidence, served: Sequence[Timeline], needed: in
     if not served:
         return None
     if served[0].unit_id is None or needed is None or evidence.units_before is None:
-        return max(served, key=lambda t: t.at("in_service") or 0)
+        return max(served, key=_came)
+    # A count may rise by several units at once, when the last of them is ready: then that one was waited for.
+    served = sorted(served, key=_came)
     ready = [t.at("in_service") or 0 for t in served]
     position = cap.marginal(ready, needed - evidence.units_before)
     if position is None:
         # Fewer units were named than counted: the activity's own end still says that all had come.
         done = evidence.steps[-1].done is not None
-        return max(served, key=lambda t: t.at("in_service") or 0) if done else None
-    return served[position]
+        return served[-1] if done else None
+    together = [t for t in served if t.at("in_service") == ready[position]]
+    return together[-1]
+
+
+def _came(timeline: Timeline) -> tuple[int, int]:
+    """Return when a unit came into service, and when it was ready as far as that is dated, to order units by."""
+    ready = timeline.at("ready")
+    return timeline.at("in_service") or 0, (timeline.at("container_started") or 0) if ready is None else ready
 
 
 def _unit_times(timeline: Timeline) -> UnitTimes:
+    path = attribute(timeline)
+    tops = () if path is None else (row for row in path.phases if row.parent is None and row.critical_us)
     return UnitTimes(
         unit_id=timeline.unit_id,
         window=timeline.length("decision", "container_started"),
         download=timeline.lengths.get("download_finished") or timeline.length("download_started", "download_finished"),
         startup=timeline.length("decision", "in_service"),
+        pull=timeline.length("pull_started", "pull_finished"),
+        total_us=None if path is None else path.total_us,
+        critical_us={row.phase: row.critical_us for row in tops},
     )

@@ -55,10 +55,10 @@ def fit_serving(inputs: RunInputs, run: RunAnalysis) -> dict[str, Parameter]:
         done=pl.col("done").dt.epoch("us"),
         tokens=pl.coalesce("output_tokens", "planned_output_tokens"),
     )
-    served = columns.drop_nulls(["due", "first", "done", "tokens"])
+    served = columns.drop_nulls(["due", "first", "done", "tokens"]).collect()
     if len(served) < _FEW:
         return {}
-    fitted = _pace(served) | _prefill(served.join(inputs.trace, on="row_id", how="left"), run)
+    fitted = _pace(served) | _prefill(served.join(inputs.trace.collect(), on="row_id", how="left"), run)
     slots = _slots(served)
     if slots is not None:
         fitted["slots_per_instance"] = slots

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 import polars as pl
@@ -36,7 +36,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def calibrate(
-    requests: pl.DataFrame, onset_us: int, until_us: int, units: int, offered_per_s: float
+    requests: pl.LazyFrame | pl.DataFrame, onset_us: int, until_us: int, units: int, offered_per_s: float
 ) -> UnitRate | None:
     """Return what one unit delivers, read from the run itself: completions per second and unit while saturated.
 
@@ -48,11 +48,12 @@ def calibrate(
     if units < 1 or length_s <= 0:
         return None
     done = pl.col("done").dt.epoch("us")
-    good = requests.filter((pl.col("outcome") == "ok") & (done >= begin) & (done < until_us))
-    if len(good) < _MIN_COMPLETIONS or len(good) / length_s >= SATURATED_BELOW * offered_per_s:
+    good = requests.lazy().filter((pl.col("outcome") == "ok") & (done >= begin) & (done < until_us))
+    tokens = pl.coalesce("output_tokens", "planned_output_tokens").sum()
+    completed, generated = good.select(pl.len(), tokens).collect(engine="streaming").row(0)
+    if completed < _MIN_COMPLETIONS or completed / length_s >= SATURATED_BELOW * offered_per_s:
         return None
-    tokens = int(good.select(pl.coalesce("output_tokens", "planned_output_tokens").sum()).item() or 0)
-    return UnitRate(requests_per_s=len(good) / length_s / units, tokens_per_s=tokens / length_s / units)
+    return UnitRate(requests_per_s=completed / length_s / units, tokens_per_s=(generated or 0) / length_s / units)
 
 
 def units_needed(offered_per_s: float, rate_per_unit: float) -> int:
@@ -105,15 +106,39 @@ def units_at(capacity: Sequence[Step], at_us: int) -> int:
 
 
 def against_demand(load: pl.DataFrame, capacity: Sequence[Step], rate: UnitRate | None, bin_us: int) -> pl.DataFrame:
-    """Return demand and capacity per bin: the columns of `load`, `units`, and, when a unit's rate is known,
-    `capacity_per_s`, `demand_units` and `deficit_requests` (demand beyond capacity within the bin), else null.
+    """Return demand and capacity per bin: the columns of `load`; `units` within [`units_lo`, `units_hi`]; and, when a
+    unit's rate is known, `capacity_per_s`, `demand_units` and `deficit_requests` (demand beyond capacity within the
+    bin; `deficit_lo` and `deficit_hi` for all steps as early and as late as they may have been), else null.
     """  # noqa: D205
-    units = pl.Series("units", [units_at(capacity, start + bin_us // 2) for start in load["start_us"]], dtype=pl.Int64)
-    frame = load.with_columns(units)
+    middles = [start + bin_us // 2 for start in load["start_us"]]
+    early, late = shifted(capacity, "lo_us"), shifted(capacity, "hi_us")
+    columns = {"units": capacity, "units_lo": late, "units_hi": early}
+    frame = load.with_columns(
+        pl.Series(name, [units_at(steps, at) for at in middles], dtype=pl.Int64) for name, steps in columns.items()
+    )
     per_unit = None if rate is None else rate.requests_per_s
     served = pl.col("units") * pl.lit(per_unit, dtype=pl.Float64)
     return frame.with_columns(
         capacity_per_s=served,
         demand_units=pl.col("requests_per_s") / pl.lit(per_unit, dtype=pl.Float64),
-        deficit_requests=(pl.col("requests_per_s") - served).clip(lower_bound=0) * (bin_us / US_PER_S),
+        **{
+            name: (pl.col("requests_per_s") - pl.col(units) * pl.lit(per_unit, dtype=pl.Float64)).clip(lower_bound=0)
+            * (bin_us / US_PER_S)
+            for name, units in (("deficit_requests", "units"), ("deficit_lo", "units_hi"), ("deficit_hi", "units_lo"))
+        },
     )
+
+
+def shifted(capacity: Sequence[Step], side: Literal["lo_us", "hi_us"]) -> list[Step]:
+    """Return the steps with every rise at its earliest (`lo_us`) or latest (`hi_us`), and every fall the other way."""
+    other: dict[str, Literal["lo_us", "hi_us"]] = {"lo_us": "hi_us", "hi_us": "lo_us"}
+    changes, level = [], capacity[0].units if capacity else 0
+    for step in capacity[1:]:
+        rising = step.units >= level
+        changes.append((getattr(step, side if rising else other[side]), step.units - level))
+        level = step.units
+    result = list(capacity[:1])
+    for at, change in sorted(changes):
+        units = max(result[-1].units + change, 0)
+        result.append(Step(lo_us=at, at_us=at, hi_us=at, units=units))
+    return result

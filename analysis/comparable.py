@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from analysis.analyse import RunAnalysis
+from analysis.facts import alarm_rules
+from traces.clock import to_datetime
 from traces.errors import BadInputError
+from traces.units import US_PER_S
 
 
 def refuse_incomparable(runs: Sequence[RunAnalysis]) -> None:
     """Raise `BadInputError` that names two runs and what of them must agree and does not."""
     for run in runs:
-        if not any(s.startup_us is not None for s in run.scale_outs):
-            raise BadInputError(
-                f"{run.path}: no scale-out that reached capacity; it cannot be compared (see ramptrace analyse)"
-            )
+        if not run.scale_outs:
+            raise BadInputError(f"{run.path}: no scale-out was seen; it cannot be compared (see ramptrace analyse)")
     first = runs[0]
     for other in runs[1:]:
         for what, read in _MUST_AGREE.items():
@@ -52,6 +54,63 @@ def image(run: RunAnalysis) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def image_digest(run: RunAnalysis) -> str | None:
+    """Return the digest that the endpoint's image tag stood for, None where it is not recorded: a tag may move."""
+    variants = _dig(run.snapshots, "describe-endpoint-first", "ProductionVariants")
+    first = variants[0] if isinstance(variants, list) and variants else None
+    images = _dig(first, "DeployedImages")
+    found = _dig(images[0], "ResolvedImage") if isinstance(images, list) and images else None
+    return found if isinstance(found, str) else None
+
+
+def model_data(run: RunAnalysis) -> str | None:
+    """Return where the model comes from, None where it is not recorded."""
+    container = _dig(run.snapshots, "describe-model", "PrimaryContainer")
+    found = _dig(container, "ModelDataUrl") or _dig(container, "ModelDataSource", "S3DataSource", "S3Uri")
+    return found if isinstance(found, str) else None
+
+
+ERA_BEGAN: Final = datetime(2026, 6, 17, tzinfo=UTC)
+"""Endpoint configurations made since differ in two things at once: SageMaker's image cache, and that detailed
+observability is on unless switched off."""
+
+
+def era(run: RunAnalysis) -> str | None:
+    """Return which era of SageMaker's defaults the endpoint's configuration is of, None where it is not recorded."""
+    made = _dig(run.snapshots, "describe-endpoint-config", "CreationTime")
+    try:
+        at = datetime.fromisoformat(str(made)) if made is not None else None
+    except ValueError:
+        return None
+    if at is None:
+        return None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return "before 17 June 2026" if at < ERA_BEGAN else "since 17 June 2026"
+
+
+def region(run: RunAnalysis) -> str | None:
+    """Return the region of the endpoint, None where the scenario does not say."""
+    for section in ("collect", "target"):
+        found = _dig(run.manifest.scenario, section, "region")
+        if isinstance(found, str):
+            return found
+    return None
+
+
+_HOURS_APART: Final = 3.0
+
+
+def _time_of_day(runs: Sequence[RunAnalysis]) -> list[str]:
+    """Return a line where runs on a real platform began at different hours: others' load comes and goes by day."""
+    known = [run.manifest for run in runs if run.manifest.t0_us is not None and not run.manifest.emulated]
+    hours = [(m.t0_us or 0) / US_PER_S / 3600 % 24 for m in known]
+    apart = max((min((x - y) % 24, (y - x) % 24) for x in hours for y in hours), default=0.0)
+    if apart < _HOURS_APART:
+        return []
+    listed = ", ".join(f"{to_datetime(m.t0_us or 0):%H:%M}" for m in known)
+    return [f"time of day differs (UTC): {listed}"]
+
+
 def _dig(document: Any, *keys: str) -> Any:
     for key in keys:
         document = document.get(key) if isinstance(document, dict) else None
@@ -76,6 +135,11 @@ def confounders(runs: Sequence[RunAnalysis]) -> list[str]:
     """Return what else differs between the runs, in words."""
     checks: dict[str, Any] = {
         "container image": image,
+        "image digest": image_digest,
+        "model": model_data,
+        "era of the endpoint configuration": era,
+        "region": region,
+        "alarm rules": lambda run: alarm_rules(run.snapshots) or None,
         "time scale": lambda run: run.manifest.time_scale,
         "units before": lambda run: run.scale_outs[0].units_before,
         "units asked for": lambda run: run.scale_outs[0].units_desired,
@@ -84,7 +148,8 @@ def confounders(runs: Sequence[RunAnalysis]) -> list[str]:
     for what, read in checks.items():
         values = [read(run) for run in runs]
         if len({str(v) for v in values}) > 1:
-            found.append(f"{what} differs: {', '.join(str(v) for v in values)}")
+            found.append(f"{what} differs: {', '.join('unknown' if v is None else str(v) for v in values)}")
+    found += _time_of_day(runs)
     if any(_trace_sha(run) is None for run in runs):
         found.append("a run does not say which trace it replayed")
     if any(instance_type(run) is None for run in runs):

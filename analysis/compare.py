@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from analysis.analyse import RunAnalysis
+from analysis.arms import arms_of
 from analysis.comparable import confounders, refuse_incomparable
-from analysis.pairs import ASSUMPTIONS, Arm, Event, Pair, pair_of
+from analysis.identify import ASSUMPTIONS
+from analysis.pairs import Pair, pair_of
 from traces.errors import BadInputError
 
 
@@ -29,22 +31,16 @@ def compare_runs(runs: Sequence[RunAnalysis]) -> Comparison:
     if len(runs) < 2:
         raise BadInputError("compare needs two runs or more: ramptrace compare BEFORE AFTER")
     refuse_incomparable(runs)
-    arms = _arms(runs)
+    arms = arms_of(runs)
     if len(arms) < 2:
         raise BadInputError(
             f'all runs have the condition "{runs[0].manifest.condition}": nothing to compare; '
             "name the arms with [run] condition in the scenario"
         )
+    for arm in arms:
+        if not arm.events:
+            raise BadInputError(
+                f"{arm.name}: no scale-out that reached capacity; its runs cannot be compared (see ramptrace analyse)"
+            )
     pairs = tuple(pair_of(arms[0], other) for other in arms[1:])
     return Comparison(runs=tuple(runs), pairs=pairs, confounders=tuple(confounders(runs)), assumptions=ASSUMPTIONS)
-
-
-def _arms(runs: Sequence[RunAnalysis]) -> list[Arm]:
-    groups: dict[str, list[Event]] = {}
-    for run in runs:
-        name = run.manifest.condition or run.manifest.run_id
-        for found in run.scale_outs:
-            if found.startup_us is not None:
-                unit = next((u for u in found.units if u.unit_id == found.marginal_unit), found.units[0])
-                groups.setdefault(name, []).append(Event(run=run, scale_out=found, unit=unit))
-    return [Arm(name=name, events=tuple(events)) for name, events in groups.items()]

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.compare import Comparison
+from analysis.effects import wilson
 from analysis.entry import SCHEMA, run_entry, seconds
 from analysis.pairs import Pair
+from analysis.verdicts import statistic_entry
 
 
 def pair_entry(pair: Pair, assumptions: Sequence[str]) -> dict[str, Any]:
@@ -44,7 +46,36 @@ def pair_entry(pair: Pair, assumptions: Sequence[str]) -> dict[str, Any]:
             "elimination_s": [v / 1e6 for v in range_.elimination],
             "relief_s": [v / 1e6 for v in range_.relief],
         },
+        "shared_resource": None
+        if pair.shared is None
+        else {
+            "weight": pair.shared.weight,
+            "pull_alone_s": pair.shared.pull_alone / 1e6,
+            "contention_s": pair.shared.contention / 1e6,
+            "assumes": "one work-conserving resource; three lengths, three parameters: nothing is left to test it",
+        },
+        "image_cache": cache_entry(pair),
+        "explained": [
+            {
+                "phase": change.phase,
+                "before_s": seconds(change.before_us),
+                "after_s": seconds(change.after_us),
+                "saved_s": seconds(change.saved_us),
+            }
+            for change in pair.explained
+        ],
+        "statistics": {name: statistic_entry(found) for name, found in pair.statistics.items()},
         "notes": list(pair.notes),
+    }
+
+
+def cache_entry(pair: Pair) -> dict[str, Any]:
+    """Return how probable it is that the units after had their image cached, and the share that did."""
+    hits = sum(1 for o in pair.odds if o.probability >= 0.5)
+    return {
+        "hit_rate": sum(o.probability for o in pair.odds) / len(pair.odds) if pair.odds else None,
+        "hit_rate_ci": wilson(hits, len(pair.odds)) if pair.odds else None,
+        "units": [{"unit": o.unit_id, "probability": o.probability} for o in pair.odds],
     }
 
 

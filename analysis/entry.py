@@ -22,7 +22,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from analysis.analyse import RunAnalysis
-from analysis.records import PhaseRow, ScaleOutResult
+from analysis.cache import label
+from analysis.facts import alarm_rules
+from analysis.reached import HEADLINE, reached_entry
+from analysis.records import PhaseRow, ScaleOutResult, UnitTimes
+from analysis.user_cost import cost_entry
 from traces.clock import to_datetime
 from traces.units import US_PER_S
 
@@ -40,17 +44,25 @@ def run_entry(analysis: RunAnalysis) -> dict[str, Any]:
         "platform": analysis.platform,
         "state": manifest.state,
         "verdict": analysis.fidelity["verdict"],
+        "alarm_rules": alarm_rules(analysis.snapshots),
         "scale_outs": [scale_out_entry(s) for s in analysis.scale_outs],
         "capacity": {
             "unit_requests_per_s": None if analysis.unit_rate is None else analysis.unit_rate.requests_per_s,
             "unit_tokens_per_s": None if analysis.unit_rate is None else analysis.unit_rate.tokens_per_s,
             "deficit_requests": analysis.deficit_requests,
+            "deficit_lo_requests": analysis.deficit_lo,
+            "deficit_hi_requests": analysis.deficit_hi,
+            "steps": [
+                {"at": iso(s.at_us), "lo": iso(s.lo_us), "hi": iso(s.hi_us), "units": s.units}
+                for s in analysis.capacity
+            ],
         },
         "requests": {
             "n": analysis.request_count,
             "outcomes": analysis.latency["all"]["outcomes"],
             "errors": analysis.errors,
         },
+        "objective": {"ttft_s": seconds(analysis.objective.ttft_us), "share": analysis.objective.share},
         "latency": analysis.latency,
         "fidelity": analysis.fidelity,
         "findings": [{"code": f.code, "severity": f.severity, "text": f.text} for f in analysis.findings],
@@ -82,8 +94,28 @@ def scale_out_entry(found: ScaleOutResult) -> dict[str, Any]:
             if row.parent is None and row.phase != "unattributed"
         },
         "unattributed_s": seconds(found.unattributed_us),
+        "burst": found.burst,
+        "units_wanted": found.units_wanted,
+        "demand_requests_per_s": found.demand_requests_per_s,
+        "headline": HEADLINE,
+        "reached": reached_entry(found),
+        "user_cost": cost_entry(found.cost),
+        "units": [unit_entry(unit, found) for unit in found.units],
+        "slack_s": {name: seconds(us) for name, us in found.slack_us.items()},
         "overlap_s": {name: seconds(us) for name, us in found.overlap_us.items()},
         "drag_s": {name: seconds(us) for name, us in found.drag_us.items()},
+    }
+
+
+def unit_entry(unit: UnitTimes, found: ScaleOutResult) -> dict[str, Any]:
+    """Return the JSON object of one new unit: its own critical path; its shares sum to `total_s`."""
+    return {
+        "unit": unit.unit_id,
+        "marginal": unit.unit_id is not None and unit.unit_id == found.marginal_unit,
+        "image_cache": "unknown" if unit.pull is None else label(unit.pull.lo_us, unit.pull.hi_us, None),
+        "startup_s": None if unit.startup is None else seconds(unit.startup.at_us),
+        "total_s": seconds(unit.total_us),
+        "critical_s": {name: seconds(us) for name, us in unit.critical_us.items()},
     }
 
 
@@ -98,6 +130,8 @@ def phase_entry(row: PhaseRow, everything: tuple[PhaseRow, ...]) -> dict[str, An
         "hi_s": seconds(row.hi_us),
         "method": row.method,
     }
+    if row.on_path is not None:
+        entry["on_path_probability"] = row.on_path
     parts = {part.phase: phase_entry(part, ()) for part in everything if part.parent == row.phase}
     if parts:
         entry["parts"] = parts

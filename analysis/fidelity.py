@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import polars as pl
 
-from analysis.latency import RANK
+from analysis.latency import ranked
 from traces.clock import to_datetime
-from traces.run import Manifest
+from traces.manifest import Manifest
 from traces.units import US_PER_MS
 
 _LIMITS: Final = {
@@ -20,7 +20,7 @@ _LIMITS: Final = {
 """Used where the manifest's scenario does not state its own; the scenario's defaults."""
 
 
-def without_warm_up(manifest: Manifest, requests: pl.DataFrame) -> pl.DataFrame:
+def without_warm_up(manifest: Manifest, requests: pl.LazyFrame) -> pl.LazyFrame:
     """Return the requests (endpoint time) that were due outside the run's warm-up."""
     due, clock = pl.col("due").dt.epoch("us"), manifest.clock
     for begin, end in manifest.warm_ups_us:
@@ -40,20 +40,21 @@ def untrusted(manifest: Manifest) -> list[dict[str, str]]:
     return [{"start": shown(w["start_us"]), "end": shown(w["end_us"]), "why": str(w.get("why", ""))} for w in known]
 
 
-def fidelity(manifest: Manifest, requests: pl.DataFrame, never_recorded: int) -> dict[str, Any]:
+def fidelity(manifest: Manifest, frame: pl.DataFrame, never_recorded: int) -> dict[str, Any]:
     """Return `verdict` (VALID, DEGRADED, INVALID or None), `reasons`, and lag figures in client ms.
 
-    Lag is sent − due, in client time. The manifest's verdict holds when there is one; for a run that was never closed
-    it is worked out from the rows, and `recomputed` is true. `never_recorded` rows count as not sent. `untrusted` are
-    the windows in which latencies mean nothing.
+    `frame` is of `latency.timings`. Lag is sent − due, in client time. The manifest's verdict holds when there is one;
+    for a run that was never closed it is worked out from the rows, and `recomputed` is true. `never_recorded` rows
+    count as not sent. `untrusted` are the windows in which latencies mean nothing.
     """
-    lag_ms = (requests["sent"] - requests["due"]).dt.total_microseconds().drop_nulls() / manifest.time_scale / US_PER_MS
-    not_sent = int((requests["outcome"] == "not_sent").sum()) + never_recorded
-    total = len(requests) + never_recorded
+    client_ms = manifest.time_scale * US_PER_MS
+    lags = [None if us is None else us / client_ms for us in ranked(frame["lag_us"], (0.5, 0.99))]
+    not_sent = int((frame["outcome"] == "not_sent").sum()) + never_recorded
+    total = len(frame) + never_recorded
     figures: dict[str, Any] = {
-        "lag_p50_ms": _rounded(lag_ms.quantile(0.5, RANK)),
-        "lag_p99_ms": _rounded(lag_ms.quantile(0.99, RANK)),
-        "lag_max_ms": _rounded(lag_ms.max()),
+        "lag_p50_ms": _rounded(lags[0]),
+        "lag_p99_ms": _rounded(lags[1]),
+        "lag_max_ms": _rounded(lags[2]),
         "not_sent": not_sent,
         "requests": total,
         "untrusted": untrusted(manifest),

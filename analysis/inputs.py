@@ -9,13 +9,14 @@ import msgspec
 import polars as pl
 
 from analysis.records import Finding, Sighting
-from traces.clock import EndpointClock
+from traces.clock import CLOCK_SNAPSHOT, EndpointClock, corrected
 from traces.errors import BadInputError
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 from traces.schema import TABLES, Trace
 
+_CLIENT_INSTANTS: Final = ("due", "sent", "first_token", "done")
 _CLIENT_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "requests": ("due", "sent", "headers", "first_token", "first_visible_token", "last_token", "done"),
     "observations": ("request_sent", "response_received"),
     "samples": ("received",),
     "gaps": ("start", "end"),
@@ -23,22 +24,28 @@ _CLIENT_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 """Columns in client time; `lo` and `hi` of observations are too where their `clock` says so."""
 
 
-_KEPT: Final = {
-    "requests": (
-        "row_id", "due", "sent", "first_token", "done", "outcome", "http_status", "error_kind", "error_text",
-        "planned_output_tokens", "output_tokens", "unit_id",
-    )
-}  # fmt: skip
-"""Columns that are read at all, where a table may be large."""
+REQUEST_COLUMNS: Final = (
+    "row_id", "due", "sent", "first_token", "done", "outcome", "http_status", "error_kind", "error_text",
+    "planned_output_tokens", "output_tokens", "unit_id", "shard",
+)  # fmt: skip
+TRACE_COLUMNS: Final = ("row_id", "arrival_us", "input_tokens", "output_tokens")
+"""Columns that are read at all of the tables that may be large."""
+HELD_IN_MEMORY: Final = 1_000_000
+"""Requests (or trace rows) up to which a table is read once and held; a longer one is scanned for each figure."""
 
 
 class RunInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """A run in endpoint time. Frames have columns of `traces.schema`: requests and trace those that are used."""
+    """A run in endpoint time. Frames have columns of `traces.schema`: requests and trace those that are used.
+
+    `requests` and `trace` may be longer than memory: they are lazy, in no particular order.
+    """
 
     path: Path
     manifest: Manifest
-    trace: pl.DataFrame
-    requests: pl.DataFrame
+    trace: pl.LazyFrame
+    trace_rows: int
+    requests: pl.LazyFrame
+    request_rows: int
     observations: pl.DataFrame
     samples: pl.DataFrame
     gaps: pl.DataFrame
@@ -56,15 +63,21 @@ class RunInputs(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.manifest.t0_us is None else self.clock.to_endpoint_us(self.manifest.t0_us)
 
 
-def open_run(path: str | Path) -> RunInputs:
-    """Return everything that can be read in a run directory; what cannot is a finding. Not a run: BadInputError."""
+def open_run(path: str | Path, *, checked: bool = False) -> RunInputs:
+    """Return everything that can be read in a run directory; what cannot is a finding. Not a run: BadInputError.
+
+    Requests beyond `HELD_IN_MEMORY` are scanned later, and damage inside a whole file shows only then, as a
+    `PolarsError`; `checked` decodes every file here, and leaves the damaged ones out.
+    """
     run = RunDir.open(path)
     manifest = run.manifest()
+    manifest.clock = corrected(manifest.clock, run.snapshots().get(CLOCK_SNAPSHOT))
     findings: list[Finding] = []
-    tables = {name: _read(run, name, findings) for name in TABLES}
+    tables = {name: _read(run, name, findings) for name in TABLES if name != "requests"}
+    requests, request_rows = _scan_requests(run, findings, checked=checked)
+    trace, trace_rows = _scan_trace(run, findings, checked=checked)
     for name, columns in _CLIENT_COLUMNS.items():
-        kept = [column for column in columns if column in tables[name].columns]
-        tables[name] = tables[name].with_columns(manifest.clock.endpoint_expr(column) for column in kept)
+        tables[name] = tables[name].with_columns(manifest.clock.endpoint_expr(column) for column in columns)
     observed = tables["observations"]
     on_client = pl.col("clock") == "client"
     observed = observed.with_columns(
@@ -74,8 +87,10 @@ def open_run(path: str | Path) -> RunInputs:
     return RunInputs(
         path=run.path,
         manifest=manifest,
-        trace=_read_trace(run, findings),
-        requests=tables["requests"].sort("due", "row_id"),
+        trace=trace,
+        trace_rows=trace_rows,
+        requests=requests.with_columns(manifest.clock.endpoint_expr(column) for column in _CLIENT_INSTANTS),
+        request_rows=request_rows,
         observations=latest_rows(observed),
         samples=tables["samples"].sort("start", "metric", "resource"),
         gaps=tables["gaps"].sort("start", "source"),
@@ -128,17 +143,47 @@ def _decoded(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _scan_requests(run: RunDir, findings: list[Finding], *, checked: bool) -> tuple[pl.LazyFrame, int]:
+    """Return the requests' whole shards and their number of rows, held in memory where they are few."""
+    if checked:
+        # A file may be whole and yet damaged inside: only decoding it shows that.
+        bad = [path for path in run.shards("requests") if not _decodes(path)]
+        good = [path for path in run.shards("requests") if path not in bad]
+        schema = pl.Schema(TABLES["requests"])
+        lazy = pl.scan_parquet(good, schema=schema, missing_columns="insert", extra_columns="ignore")
+        lazy = lazy if good else pl.LazyFrame(schema=schema)
+    else:
+        bad, lazy = run.unreadable("requests"), run.scan("requests")
+    _tell_damaged("requests", [path.name for path in bad], findings)
+    lazy = lazy.select(REQUEST_COLUMNS)
+    rows = int(lazy.select(pl.len()).collect().item())
+    return (lazy.collect().lazy() if rows <= HELD_IN_MEMORY else lazy), rows
+
+
+def _decodes(path: Path) -> bool:
+    try:
+        pl.scan_parquet(path).select(pl.all().count()).collect(engine="streaming")
+    except (pl.exceptions.PolarsError, OSError):
+        return False
+    return True
+
+
+def _tell_damaged(table: str, bad: list[str], findings: list[Finding]) -> None:
+    if not bad:
+        return
+    shown = ", ".join(sorted(set(bad))[:3]) + (" and more" if len(set(bad)) > 3 else "")
+    text = f"{len(set(bad))} file(s) of {table} could not be read and are left out: {shown}"
+    findings.append(Finding(code="damaged-files", severity="warning", text=text))
+
+
 def _read(run: RunDir, table: str, findings: list[Finding]) -> pl.DataFrame:
     """Return a table's whole shards; torn or damaged ones are left out and named in a finding."""
     bad = [path.name for path in run.unreadable(table)]
     try:
-        frame = run.scan(table).select(_KEPT.get(table, pl.all())).collect()
+        frame = run.scan(table).collect()
     except (pl.exceptions.PolarsError, OSError):
         frame = _read_piecewise(run, table, bad)
-    if bad:
-        shown = ", ".join(sorted(set(bad))[:3]) + (" and more" if len(set(bad)) > 3 else "")
-        text = f"{len(set(bad))} file(s) of {table} could not be read and are left out: {shown}"
-        findings.append(Finding(code="damaged-files", severity="warning", text=text))
+    _tell_damaged(table, bad, findings)
     return frame
 
 
@@ -153,23 +198,28 @@ def _read_piecewise(run: RunDir, table: str, bad: list[str]) -> pl.DataFrame:
             frames.append(lazy.collect())
         except (pl.exceptions.PolarsError, OSError):
             bad.append(path.name)
-    return pl.concat(frames).select(_KEPT.get(table, pl.all()))
+    return pl.concat(frames)
 
 
-def _read_trace(run: RunDir, findings: list[Finding]) -> pl.DataFrame:
+def _scan_trace(run: RunDir, findings: list[Finding], *, checked: bool) -> tuple[pl.LazyFrame, int]:
     schema = pl.Schema(Trace)
     file = run.path / "trace.parquet"
-    wanted = ["row_id", "arrival_us", "input_tokens", "output_tokens", "parent_row"]
-    empty = pl.DataFrame(schema=schema).select(wanted)
+    empty = pl.LazyFrame(schema=schema).select(TRACE_COLUMNS)
     if not file.is_file():
-        return empty
+        return empty, 0
     try:
         lazy = pl.scan_parquet(file, schema=schema, missing_columns="insert", extra_columns="ignore")
-        return lazy.select(wanted).collect()
+        lazy = lazy.select(TRACE_COLUMNS)
+        rows = int(lazy.select(pl.len()).collect().item())
+        if rows <= HELD_IN_MEMORY:
+            return lazy.collect().lazy(), rows
+        if checked and not _decodes(file):
+            raise pl.exceptions.ComputeError("damaged inside")
+        return lazy, rows
     except (pl.exceptions.PolarsError, OSError) as error:
         text = f"trace.parquet could not be read ({type(error).__name__}); what was never sent cannot be counted"
         findings.append(Finding(code="damaged-files", severity="warning", text=text))
-        return empty
+        return empty, 0
 
 
 __all__ = ["BadInputError", "RunInputs", "latest_rows", "open_run", "sightings"]

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
 from analysis.critical_path import UNATTRIBUTED, Span, drag, ledger, walk
-from analysis.reconcile import FIRST_DECISION, PERIOD_CLOSED, Timeline
+from analysis.phase_parts import detection_parts, headline_of, inside_start, method_of, must, start_parts
+from analysis.reconcile import FIRST_DECISION, Timeline
 from analysis.records import Length, PhaseRow
-from traces.schema import HEADLINES
-
-_DETECTION_ENDS: Final = ((PERIOD_CLOSED, "emission"), ("alarm", "evaluation"), (FIRST_DECISION, "decision"))
-_CERTAINTY: Final = ("event", "reported", "polled", "derived", "prior")
-_HEADLINE_OF: Final = {leaf: headline for headline, leaves in HEADLINES.items() for leaf in leaves}
+from analysis.sampling import drawn
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +21,7 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
     unattributed_us: int
     overlap_us: dict[str, int]
     drag_us: dict[str, int]
+    slack_us: dict[str, int]
 
 
 class _Piece(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,22 +43,24 @@ def attribute(timeline: Timeline) -> Attribution | None:
     if end is None or begin is None or not pieces:
         return None
     spans = [
-        Span(name=p.name, start=_must(timeline, p.opens), end=_must(timeline, p.closes), after=p.after) for p in pieces
+        Span(name=p.name, start=must(timeline, p.opens), end=must(timeline, p.closes), after=p.after) for p in pieces
     ]
     path = walk(spans, begin, end)
     amounts = path.amounts()
     uncertain = _uncertain_parallel(timeline, pieces)
     rows: list[PhaseRow] = []
     for piece in pieces:
-        rows.append(_row(timeline, piece, amounts, piece.name in uncertain))
+        row = _row(timeline, piece, amounts, piece.name in uncertain)
+        rows.append(msgspec.structs.replace(row, on_path=uncertain.get(piece.name)))
         if "pull" in piece.name.split("+"):
             rows += _hidden_download(timeline, pieces)
     extra = {name: us for name, us in amounts.items() if name not in {p.name for p in pieces}}
     for name, amount in extra.items():
-        rows.append(_plain_row(timeline, name, amount, path.parts))
+        rows.append(_plain_row(timeline, name, amount, path.parts, pieces))
     if UNATTRIBUTED not in extra:
-        rows.append(_plain_row(timeline, UNATTRIBUTED, 0, ()))
-    rows += _detection_parts(timeline) + _start_parts(timeline, pieces)
+        rows.append(_plain_row(timeline, UNATTRIBUTED, 0, (), pieces))
+    started = next((p.name for p in pieces if p.opens == "container_started"), None)
+    rows += detection_parts(timeline) + start_parts(timeline, started)
     # With a download hidden inside a joint phase neither overlap nor drag is known.
     told = not any(p.joint and "pull" in p.name.split("+") for p in pieces)
     cells = ledger(spans, begin, end) if told else {}
@@ -71,6 +70,7 @@ def attribute(timeline: Timeline) -> Attribution | None:
         unattributed_us=amounts.get(UNATTRIBUTED, 0),
         overlap_us={" & ".join(sorted(active)) or "idle": us for active, us in cells.items()},
         drag_us=drag(spans) if told else {},
+        slack_us=path.slack if told else {},
     )
 
 
@@ -103,13 +103,16 @@ def _until_container(timeline: Timeline, last: tuple[str, ...]) -> tuple[list[_P
     has = timeline.anchors.__contains__
     split_pull = has("pull_started") and has("pull_finished") and has("container_started")
     split_download = has("download_started") and has("download_finished") and has("container_started")
+    split_download = split_download and not inside_start(timeline)
     if split_pull:
         opens = "launched" if has("launched") else "pull_started"
         pieces = [_Piece(name="provisioning", opens="decision", closes=opens, after=last)]
-        pieces.append(_Piece(name="pull", opens="pull_started", closes="pull_finished", after=("provisioning",)))
+        first = split_download and must(timeline, "download_finished") <= must(timeline, "pull_started")
+        after = ("download",) if first else ("provisioning",)
+        pieces.append(_Piece(name="pull", opens="pull_started", closes="pull_finished", after=after))
         if split_download:
             after = ("provisioning",)
-            if _must(timeline, "download_started") >= _must(timeline, "pull_finished"):
+            if must(timeline, "download_started") >= must(timeline, "pull_finished"):
                 after = ("pull",)
             pieces.append(_Piece(name="download", opens="download_started", closes="download_finished", after=after))
             return pieces, ("pull", "download")
@@ -145,21 +148,22 @@ def _row(timeline: Timeline, piece: _Piece, amounts: dict[str, int], uncertain: 
         # The download ran inside this window; for up to its whole length it alone may have been waited for.
         hidden = _download(timeline)
         inside = min(hidden.hi_us if hidden is not None else length.hi_us, length.hi_us)
+        inside = 0 if inside_start(timeline) else inside
         if "download" not in piece.name.split("+"):
             critical_lo = lo = max(length.lo_us - inside, 0)
     return PhaseRow(
         phase=piece.name,
         headline=headline_of(piece.name),
         unit_id=None if piece.name in {"detection", "staging"} else timeline.unit_id,
-        start_us=_must(timeline, piece.opens),
-        end_us=_must(timeline, piece.closes),
+        start_us=must(timeline, piece.opens),
+        end_us=must(timeline, piece.closes),
         critical_us=critical,
         critical_lo_us=critical_lo,
         critical_hi_us=critical_hi,
         duration_us=duration,
         lo_us=lo,
         hi_us=hi,
-        method="derived" if piece.joint else _method(timeline, piece.opens, piece.closes),
+        method="derived" if piece.joint else method_of(timeline, piece.opens, piece.closes),
     )
 
 
@@ -168,6 +172,8 @@ def _hidden_download(timeline: Timeline, pieces: Sequence[_Piece]) -> list[Phase
     names = {piece.name for piece in pieces}
     window = next(p for p in pieces if "pull" in p.name.split("+"))
     found = _download(timeline)
+    if inside_start(timeline):
+        return []
     if "download" in names or "download" in window.name.split("+") or (found is None and not window.joint):
         return []
     widest = timeline.length(window.opens, window.closes)
@@ -193,18 +199,34 @@ def _download(timeline: Timeline) -> Length | None:
     return timeline.lengths.get("download_finished") or timeline.length("download_started", "download_finished")
 
 
-def _uncertain_parallel(timeline: Timeline, pieces: Sequence[_Piece]) -> set[str]:
-    """Return pull and download when their bounds do not tell which of them ended last."""
+def _uncertain_parallel(timeline: Timeline, pieces: Sequence[_Piece]) -> dict[str, float | None]:
+    """Return pull and download, when their bounds do not tell which of them ended last, with each one's probability.
+
+    Of all instants that the evidence allows, alike, the share in which it was the later one.
+    """
     names = {piece.name for piece in pieces}
     if not {"pull", "download"} <= names:
-        return set()
+        return {}
     lo, hi = timeline.network.difference("download_finished", "pull_finished")
     sure = (lo is not None and lo > 0) or (hi is not None and hi < 0)
-    return set() if sure else {"pull", "download"}
+    if sure:
+        return {}
+    try:
+        points = drawn(timeline.network, _PARALLEL)
+    except ValueError:
+        return {"pull": None, "download": None}
+    share = float((points["pull_finished"] > points["download_finished"]).mean())
+    return {"pull": share, "download": 1 - share}
 
 
-def _plain_row(timeline: Timeline, name: str, amount: int, parts: Sequence[tuple[str, int, int]]) -> PhaseRow:
+_PARALLEL = ("launched", "pull_started", "pull_finished", "download_started", "download_finished", "container_started")
+
+
+def _plain_row(
+    timeline: Timeline, name: str, amount: int, parts: Sequence[tuple[str, int, int]], pieces: Sequence[_Piece]
+) -> PhaseRow:
     places = [(start, end) for part, start, end in parts if part == name]
+    lo, hi = (0, amount) if name == UNATTRIBUTED else _wait_bounds(timeline, name, amount, pieces)
     return PhaseRow(
         phase=name,
         headline=headline_of(name.removeprefix("wait:")),
@@ -212,84 +234,24 @@ def _plain_row(timeline: Timeline, name: str, amount: int, parts: Sequence[tuple
         start_us=min((start for start, _ in places), default=None),
         end_us=max((end for _, end in places), default=None),
         critical_us=amount,
-        critical_lo_us=0 if name == UNATTRIBUTED else amount,
-        critical_hi_us=amount,
+        critical_lo_us=lo,
+        critical_hi_us=hi,
         duration_us=amount,
         method="derived",
     )
 
 
-def _detection_parts(timeline: Timeline) -> list[PhaseRow]:
-    """Return emission, evaluation and decision; leaves whose boundary is not dated are joined."""
-    if timeline.at("onset") is None:
-        return []
-    rows, leaves, opens = [], [], "onset"
-    for closes, leaf in _DETECTION_ENDS:
-        leaves.append(leaf)
-        length = timeline.length(opens, closes)
-        if length is None:
-            continue
-        rows.append(_part(timeline, "+".join(leaves), "detection", length, opens=opens, closes=closes))
-        leaves, opens = [], closes
-    return rows if len(rows) > 1 else []
+def _wait_bounds(timeline: Timeline, name: str, amount: int, pieces: Sequence[_Piece]) -> tuple[int, int]:
+    """Return the hard bounds of a wait: from the last of a span's predecessors to its start.
 
-
-def _start_parts(timeline: Timeline, pieces: Sequence[_Piece]) -> list[PhaseRow]:
-    """Return the weights' load as a part of the start, from its own dated anchors or from a reported length."""
-    parent = next((p.name for p in pieces if p.opens == "container_started"), None)
-    if parent is None:
-        return []
-    placed = timeline.length("load_started", "load_finished")
-    if placed is not None:
-        return [_part(timeline, "weights", parent, placed, opens="load_started", closes="load_finished")]
-    reported = timeline.lengths.get("load_finished")
-    if reported is None:
-        return []
-    return [
-        PhaseRow(
-            phase="weights", parent=parent, headline="load", unit_id=timeline.unit_id, critical_us=reported.at_us,
-            critical_lo_us=reported.lo_us, critical_hi_us=reported.hi_us, duration_us=reported.at_us,
-            lo_us=reported.lo_us, hi_us=reported.hi_us, method="reported",
-        )
-    ]  # fmt: skip
-
-
-def _part(timeline: Timeline, name: str, parent: str, length: Length, *, opens: str, closes: str) -> PhaseRow:
-    return PhaseRow(
-        phase=name,
-        parent=parent,
-        headline=headline_of(name),
-        unit_id=None if parent == "detection" else timeline.unit_id,
-        start_us=_must(timeline, opens),
-        end_us=_must(timeline, closes),
-        critical_us=length.at_us,
-        critical_lo_us=length.lo_us,
-        critical_hi_us=length.hi_us,
-        duration_us=length.at_us,
-        lo_us=length.lo_us,
-        hi_us=length.hi_us,
-        method=_method(timeline, opens, closes),
-    )
-
-
-def headline_of(phase: str) -> str | None:
-    """Return the headline phase(s) a phase counts to, None for waits of none and for what is unattributed.
-
-    >>> headline_of("provisioning+pull"), headline_of("start"), headline_of("unattributed")
-    ('provisioning+pull', 'load', None)
+    start − max(ends) is the least of start − end over the predecessors, and so are its bounds.
     """
-    if phase in HEADLINES:
-        return phase
-    found = [_HEADLINE_OF[leaf] for leaf in phase.split("+") if leaf in _HEADLINE_OF]
-    return "+".join(dict.fromkeys(found)) or None
-
-
-def _method(timeline: Timeline, opens: str, closes: str) -> str:
-    methods = [timeline.anchors[a].method for a in (opens, closes) if a in timeline.anchors]
-    return max(methods, key=_CERTAINTY.index, default="derived")
-
-
-def _must(timeline: Timeline, anchor: str) -> int:
-    at = timeline.at(anchor)
-    assert at is not None, anchor
-    return at
+    by_name = {piece.name: piece for piece in pieces}
+    waiting = by_name.get(name.removeprefix("wait:"))
+    ends = [by_name[other].closes for other in waiting.after if other in by_name] if waiting is not None else []
+    if waiting is None or not ends:
+        return 0, amount
+    known = [timeline.network.difference(end, waiting.opens) for end in ends]
+    lows = [lo if lo is not None else 0 for lo, _ in known]
+    highs = [hi for _, hi in known if hi is not None]
+    return max(min(*lows, amount), 0), max(min(highs), amount) if highs else amount

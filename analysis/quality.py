@@ -15,16 +15,10 @@ from traces.units import US_PER_S, format_duration
 _DATE_RESOLUTION_US = US_PER_S
 
 
-def assess(inputs: RunInputs) -> list[Finding]:
-    """Return the findings on a run's data, in a fixed order."""
-    return [*_unfinished(inputs), *_missing(inputs), *_collector(inputs), *_gaps(inputs), *_clocks(inputs)]
-
-
-def never_recorded(inputs: RunInputs) -> int:
-    """Return how many trace rows have no request row: in flight when the replay was killed, or never sent."""
-    if inputs.trace.is_empty():
-        return 0
-    return len(inputs.trace.join(inputs.requests.select("row_id"), on="row_id", how="anti"))
+def assess(inputs: RunInputs, never_recorded: int) -> list[Finding]:
+    """Return the findings on a run's data, in a fixed order; `never_recorded` trace rows have no request row."""
+    of_requests = [*_unfinished(inputs, never_recorded), *_workers(inputs), *_missing(inputs)]
+    return [*of_requests, *_collector(inputs), *_gaps(inputs), *_clocks(inputs)]
 
 
 def offset_beyond_date_us(inputs: RunInputs) -> int:
@@ -46,10 +40,10 @@ def _finding(code: str, severity: Any, text: str) -> Finding:
     return Finding(code=code, severity=severity, text=text)
 
 
-def _unfinished(inputs: RunInputs) -> list[Finding]:
+def _unfinished(inputs: RunInputs, lost: int) -> list[Finding]:
     found = []
-    state, lost = inputs.manifest.state, never_recorded(inputs)
-    sent, not_sent = sent_or_not(inputs.requests)
+    state = inputs.manifest.state
+    sent, not_sent = sent_or_not(inputs)
     if state == "running":
         text = (
             f"the run was never closed: its replay was killed, or it still runs; {sent} requests are recorded as sent"
@@ -59,25 +53,46 @@ def _unfinished(inputs: RunInputs) -> list[Finding]:
         text = "the run was interrupted"
         text += f": {sent} requests were sent, {not_sent} were not" if sent + not_sent else " before any request"
         found.append(_finding("interrupted", "warning", text))
-    if lost and not inputs.requests.is_empty():
-        text = f"{lost} of {len(inputs.trace)} trace rows have no request row: in flight when it ended, or never sent"
+    if lost and inputs.request_rows:
+        text = f"{lost} of {inputs.trace_rows} trace rows have no request row: in flight when it ended, or never sent"
         found.append(_finding("rows-lost", "error" if state == "running" else "warning", text))
     return found
 
 
-def sent_or_not(requests: pl.DataFrame) -> tuple[int, int]:
+def _workers(inputs: RunInputs) -> list[Finding]:
+    """Tell which workers did not do their share of the load, and how much of it has no row."""
+    manifest = inputs.manifest
+    if manifest.part is not None:
+        text = f"only what worker {manifest.part} recorded: add it to the run of its master with `ramptrace merge`"
+        return [_finding("part-of-a-run", "error", text)]
+    found = []
+    for part in manifest.workers:
+        if part.state in {"finished", "merged"}:
+            continue
+        rows = inputs.requests.filter(pl.col("shard") == part.shard)
+        total, sent = rows.select(pl.len(), (pl.col("outcome") != "not_sent").sum()).collect(engine="streaming").row(0)
+        planned = "its rows" if part.planned is None else f"its {part.planned} rows"
+        missing = "" if part.planned is None else f", {part.planned - total} have no row at all"
+        why = f" ({part.detail})" if part.detail else ""
+        text = f"worker {part.shard} of {len(manifest.workers)} on {part.host}: {part.state}{why}; of {planned} "
+        found.append(_finding("worker-lost", "error", text + f"{sent} were attempted{missing}"))
+    return found
+
+
+def sent_or_not(inputs: RunInputs) -> tuple[int, int]:
     """Return how many recorded requests were attempted, and how many were given up before."""
-    not_sent = int((requests["outcome"] == "not_sent").sum())
-    return len(requests) - not_sent, not_sent
+    counted = inputs.requests.select((pl.col("outcome") == "not_sent").sum()).collect(engine="streaming")
+    not_sent = int(counted.item() or 0)
+    return inputs.request_rows - not_sent, not_sent
 
 
 def _missing(inputs: RunInputs) -> list[Finding]:
     found = []
-    if inputs.trace.is_empty():
+    if not inputs.trace_rows:
         found.append(
             _finding("no-trace", "warning", "trace.parquet is missing or empty: what was to be sent is unknown")
         )
-    if inputs.requests.is_empty():
+    if not inputs.request_rows:
         found.append(_finding("no-requests", "warning", "no request is recorded: demand and latency are unknown"))
     if inputs.observations.is_empty():
         found.append(_finding("no-observations", "warning", "no scaling event is recorded: nothing can be attributed"))
@@ -125,13 +140,13 @@ def _load_end_us(inputs: RunInputs) -> int | None:
     It ends with the last arrival, not the last answer: a backlog may drain long after the collector was to stop. What
     an interrupted run no longer sent was no load.
     """
-    due = inputs.requests["due"].dt.epoch("us")
+    due = inputs.requests
     if inputs.manifest.state == "interrupted":
-        due = due.filter(inputs.requests["sent"].is_not_null())
-    last: int | None = due.max()  # type: ignore[assignment]
-    if inputs.manifest.state != "running" or inputs.load_start_us is None or inputs.trace.is_empty():
+        due = due.filter(pl.col("sent").is_not_null())
+    last: int | None = due.select(pl.col("due").max().dt.epoch("us")).collect(engine="streaming").item()
+    if inputs.manifest.state != "running" or inputs.load_start_us is None or not inputs.trace_rows:
         return last
-    planned: int = inputs.trace["arrival_us"].max()  # type: ignore[assignment]
+    planned: int = inputs.trace.select(pl.col("arrival_us").max()).collect(engine="streaming").item()
     return max(inputs.load_start_us + planned, last or 0)
 
 

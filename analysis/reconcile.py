@@ -46,18 +46,22 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 SKEW_US: Final = {
     "service": (100 * US_PER_MS, 100 * US_PER_MS),
     "instance": (500 * US_PER_MS, 500 * US_PER_MS),
-    "node": (US_PER_S, US_PER_S),
+    "node": (500 * US_PER_MS, 500 * US_PER_MS),
     "client": (US_PER_MS, US_PER_MS),
 }
 """How far (before, after; endpoint µs) the truth may lie outside of a stamp of each clock. Assumptions: service
-clocks agree within 100 ms; instances are disciplined within 500 ms; Kubernetes event stamps are whole seconds.
+clocks agree within 100 ms; instances and nodes are disciplined within 500 ms. Stamps of whole seconds are intervals.
 `client` adds the error of the map between the clocks, times `time_scale`."""
 
 FIRST_LINE_LAG_US: Final = 2 * US_PER_S
 """Assumed longest time between the start of a container's process and the first line in its log."""
 
 FOLLOWS_US: Final = 5 * US_PER_S
-"""Assumed longest time by which an endpoint's own status and desired count follow the scaler's decision."""
+"""Assumed longest time by which the scaled thing's own status and desired count follow the scaler's decision."""
+FOLLOWERS: Final = (
+    "sagemaker:describe-endpoint", "ecs:describe-services", "autoscaling:groups", "kubernetes:deployment-events",
+)  # fmt: skip
+"""Sources that tell the decision by what followed from it."""
 STATED_SLACK_US: Final = 100 * US_PER_MS
 """Assumed rounding of a stated length that comes without a resolution."""
 
@@ -133,7 +137,7 @@ def evidence_of(sighting: Sighting, clock: EndpointClock, offset_us: int = 0) ->
     lo, hi = sighting.lo_us, sighting.hi_us
     if sighting.source == "logs:first-event":
         before += FIRST_LINE_LAG_US
-    if sighting.source == "sagemaker:describe-endpoint" and sighting.anchor == "decision":
+    if sighting.anchor == "decision" and sighting.source in FOLLOWERS:
         before += FOLLOWS_US
     instant = lo is not None and lo == hi
     named = {"source": sighting.source, "native_id": sighting.native_id, "method": sighting.method}
@@ -212,7 +216,9 @@ def reconcile(unit_id: str | None, evidence: Iterable[Evidence], platform: str) 
         for earlier, later in TEMPLATES.get(platform, ())
     ]  # fmt: skip
     kept, findings = [], []
-    for item in sorted({*evidence, *template}, key=Evidence.sort_key):
+    # What comes after capacity (a unit's first request, say) has no place in the network.
+    usable = {item for item in (*evidence, *template) if item.anchor in NODES}
+    for item in sorted(usable, key=Evidence.sort_key):
         try:
             if item.since is None:
                 network.within(item.anchor, item.lo_us, item.hi_us, item.source)

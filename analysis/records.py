@@ -42,7 +42,10 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Onset(msgspec.Struct, frozen=True, kw_only=True):
-    """When demand rose: the most likely instant and its interval, and the rates before and after (requests/s)."""
+    """When demand rose: the most likely instant and its interval, and the rates before and after (requests/s).
+
+    `same-burst`: demand did not rise again since the onset of the scale-out before, which this one continues.
+    """
 
     lo_us: int
     at_us: int
@@ -50,7 +53,7 @@ class Onset(msgspec.Struct, frozen=True, kw_only=True):
     rate_before: float
     rate_after: float
     evident_after_us: int | None = None
-    how: Literal["change-point", "load-start"]
+    how: Literal["change-point", "load-start", "same-burst"]
 
 
 class AnchorValue(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,15 +92,23 @@ class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
     duration_us: int | None = None
     lo_us: int | None = None
     hi_us: int | None = None
+    on_path: float | None = None
+    """Probability that this phase, and not the one beside it, was waited for; None where the bounds decide."""
 
 
 class UnitTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a comparison needs of one unit: the joint window, its download, and its start-up."""
+    """One new unit: the joint window, its download, its start-up, and its own critical path.
+
+    `critical_us` are the shares of `total_us` (onset, or else decision, to in service), which they sum to exactly.
+    """
 
     unit_id: str | None
     window: Length | None
     download: Length | None
     startup: Length | None
+    pull: Length | None = None
+    total_us: int | None = None
+    critical_us: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class ScaleOutResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,3 +132,9 @@ class ScaleOutResult(msgspec.Struct, frozen=True, kw_only=True):
     units: tuple[UnitTimes, ...]
     overlap_us: dict[str, int]
     drag_us: dict[str, int]
+    slack_us: dict[str, int]
+    burst: int
+    units_wanted: int | None
+    demand_requests_per_s: float | None
+    reached: dict[str, Length | None] = msgspec.field(default_factory=dict)
+    cost: Any = None

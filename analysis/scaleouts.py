@@ -11,7 +11,6 @@ from analysis.records import Sighting
 from traces.units import US_PER_S
 
 _SHARED_ANCHORS: Final = ("breach", "alarm", "decision")
-_COUNT_SOURCE: Final = "sagemaker:describe-endpoint"
 DID_NOT_SCALE: Final = frozenset({"Failed", "Unfulfilled", "Overridden"})
 """Ends of an activity after which the count stays what it was; a retry is the next step of the same scale-out."""
 _SLACK_US: Final = US_PER_S
@@ -117,16 +116,17 @@ def group_steps(steps: Sequence[Step], seen: Sequence[Sighting]) -> list[tuple[S
 
 
 def _fulfilled(step: Step, by_us: int, seen: Sequence[Sighting]) -> bool:
-    """Tell whether a step's capacity was there by an instant: its activity had ended, or the count had risen to it."""
+    """Tell whether a step's capacity was there by an instant.
+
+    Its activity had ended, the count had risen to it, or as many units as it asked for had come into service.
+    """
     if step.done is not None:
         return (step.done.hi_us or 0) <= by_us
-    counts = (s for s in seen if s.source == _COUNT_SOURCE and s.anchor == "in_service")
-    return any(
-        (rise := count_rise(s)) is not None
-        and (step.desired is None or rise[1] >= step.desired)
-        and step.at_us < (s.hi_us or 0) <= by_us
-        for s in counts
-    )
+    by_then = [s for s in seen if s.anchor == "in_service" and step.at_us < (s.hi_us or 0) <= by_us]
+    if any((rise := count_rise(s)) is not None and rise[1] >= (step.desired or 0) for s in by_then):
+        return True
+    units = {s.unit_id for s in by_then if s.unit_id is not None}
+    return step.desired is not None and len(units) >= step.desired - (step.units_before or 0)
 
 
 def gather(groups: Sequence[tuple[Step, ...]], seen: Sequence[Sighting]) -> list[ScaleOutEvidence]:
@@ -140,7 +140,8 @@ def gather(groups: Sequence[tuple[Step, ...]], seen: Sequence[Sighting]) -> list
         by_unit = {
             unit: tuple(rows)
             for unit, rows in sorted(_by_unit(seen).items())
-            if all((at := _at(s)) is None or at >= begin - _SLACK_US for s in rows)
+            # Seen to be there before: a bound on one side, "not before", does not say that.
+            if all(s.hi_us is None or s.hi_us >= begin - _SLACK_US for s in rows)
             and any(_belongs(s, begin, following) for s in rows)
         }
         result.append(
@@ -153,13 +154,18 @@ def gather(groups: Sequence[tuple[Step, ...]], seen: Sequence[Sighting]) -> list
                     for s in own
                     if s.unit_id is None
                     and s.anchor not in (None, *_SHARED_ANCHORS)
-                    and s.source != _COUNT_SOURCE
+                    and not _is_count(s)
                     and s.scaling_id is None
                 ),
-                counts=tuple(s for s in own if s.source == _COUNT_SOURCE and s.anchor == "in_service"),
+                counts=tuple(s for s in own if _is_count(s)),
             )
         )
     return result
+
+
+def _is_count(s: Sighting) -> bool:
+    """Tell whether a sighting is a change of the number in service, of nobody in particular."""
+    return s.anchor == "in_service" and s.unit_id is None and s.scaling_id is None and count_rise(s) is not None
 
 
 def _belongs(s: Sighting, begin: int, following: int | None) -> bool:
@@ -194,7 +200,21 @@ def _one_line_each(rows: list[Sighting]) -> list[Sighting]:
         group = [s for s in lines if s.anchor == anchor and (s not in loads or s.detail.get("engine") == engine)]
         if group:
             picked.append((min if anchor.startswith("load_") else max)(group, key=Sighting.sort_key))
+    picked = _weights_after_download(picked)
     return [s for s in rows if s.source != "logs:pattern"] + picked
+
+
+def _weights_after_download(lines: list[Sighting]) -> list[Sighting]:
+    """Return lines of one unit; an engine that says it loads, and then downloads, reads the weights only after that."""
+    fetched = next((s for s in lines if s.anchor == "download_finished"), None)
+    if fetched is None:
+        return lines
+    return [
+        msgspec.structs.replace(s, lo_us=fetched.lo_us, hi_us=fetched.hi_us)
+        if s.anchor == "load_started" and s.sort_key() < fetched.sort_key()
+        else s
+        for s in lines
+    ]
 
 
 def _alarm(first: Step, seen: Sequence[Sighting], previous_us: int | None) -> list[Sighting]:

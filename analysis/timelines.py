@@ -14,17 +14,24 @@ from analysis.scaleouts import ScaleOutEvidence, count_rise
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as the steps of an analysis see it: `arrivals` from `demand.offered`, `offset_us` from `quality`."""
+    """A run as the steps of an analysis see it: sorted `due_us` from `demand`, `offset_us` from `quality`."""
 
     inputs: RunInputs
     seen: list[Sighting]
-    arrivals: pl.DataFrame
+    due_us: pl.Series
     offset_us: int
 
 
-def timelines_of(context: Context, evidence: ScaleOutEvidence, onset: Onset | None) -> list[Timeline]:
-    """Return a timeline per new unit, in the order in which they started; one without a unit when none was named."""
-    shared = [e for s in evidence.shared for e in _evidence(context, s)]
+def timelines_of(
+    context: Context, evidence: ScaleOutEvidence, onset: Onset | None, began: ScaleOutEvidence | None = None
+) -> list[Timeline]:
+    """Return a timeline per new unit, in the order in which they started; one without a unit when none was named.
+
+    `began` is the scale-out that began the same burst, whose detection then is this one's too: what lies between its
+    decision and this one's is staging.
+    """
+    first = evidence if began is None else began
+    shared = [e for s in first.shared for e in _evidence(context, s)]
     if onset is not None:
         error = round(context.inputs.clock.error_us * context.inputs.manifest.time_scale)
         shared.append(
@@ -41,7 +48,7 @@ def timelines_of(context: Context, evidence: ScaleOutEvidence, onset: Onset | No
     for rank, unit in enumerate(units):
         rows = own.get(unit, []) if unit is not None else []
         told = {e.anchor for e in rows if e.since is not None}
-        step_rows = _step_evidence(context, evidence, rank, named=unit is not None)
+        step_rows = _step_evidence(context, evidence, rank, first=first, named=unit is not None)
         extra = [e for e in loose if e.anchor not in told]
         result.append(reconcile(unit, [*shared, *step_rows, *rows, *extra], platform))
     return result
@@ -60,7 +67,9 @@ def _order(rows: Sequence[Evidence]) -> int:
     return max((e.at_us or 0 for e in rows), default=0)
 
 
-def _step_evidence(context: Context, evidence: ScaleOutEvidence, rank: int, *, named: bool) -> list[Evidence]:
+def _step_evidence(
+    context: Context, evidence: ScaleOutEvidence, rank: int, *, first: ScaleOutEvidence, named: bool
+) -> list[Evidence]:
     """Return decisions and `in_service` evidence for the unit that came `rank`-th (from 0).
 
     Counts say when the n-th unit was in service; an activity's end bounds all units of its step.
@@ -73,7 +82,9 @@ def _step_evidence(context: Context, evidence: ScaleOutEvidence, rank: int, *, n
         )
     # A scale-out is what its decisions say, so nothing can rule them out: they go in first.
     rows = [msgspec.structs.replace(e, rank=0) for e in _evidence(context, step.decision)]
-    rows += [msgspec.structs.replace(e, rank=0, anchor=FIRST_DECISION) for e in _evidence(context, steps[0].decision)]
+    rows += [
+        msgspec.structs.replace(e, rank=0, anchor=FIRST_DECISION) for e in _evidence(context, first.steps[0].decision)
+    ]
     if step.done is not None:
         rows += _evidence(context, step.done)
     for sighting in evidence.counts:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 
 from loadgen.histogram import Histogram
 from traces.errors import BadInputError
+from traces.thresholds import Threshold
 from traces.units import US_PER_S, format_duration, parse_duration_us
 
 _RULE = re.compile(r"\s*(errors|lag|p99)\s*>\s*(\S.*?)\s*")
@@ -43,6 +45,28 @@ def parse_rule(text: str) -> Rule:
         raise BadInputError(f'"{text}" is not a rule: expected a percentage, such as errors>5%')
     limit = float(share[1]) / 100 if match[1] == "errors" and share else float(parse_duration_us(match[2]))
     return msgspec.convert({"metric": match[1], "limit": limit, "text": text.strip()}, Rule)
+
+
+def rules_of(thresholds: Sequence[Threshold]) -> list[Rule]:
+    """Return the rules for those thresholds that can be judged while the load runs; the others wait for the analysis.
+
+    >>> from traces.thresholds import parse_threshold
+    >>> [rule.text for rule in rules_of([parse_threshold("failed(requests) < 5%"), parse_threshold("pull < 3m")])]
+    ['failed(requests) < 5%']
+    """
+    found = []
+    for one in thresholds:
+        metric = _WATCHED.get((one.quantity.name, one.quantity.stat))
+        if metric is not None and one.quantity.function in {"requests", "of_requests"} and one.sign in {"<", "<="}:
+            found.append(Rule(metric=metric, limit=one.limit, text=one.text))
+    return found
+
+
+_WATCHED: Final[dict[tuple[str, str | None], Literal["errors", "lag", "p99"]]] = {
+    ("failed", None): "errors",
+    ("lag", "p99"): "lag",
+    ("e2e", "p99"): "p99",
+}
 
 
 class _Second(msgspec.Struct):
@@ -77,6 +101,32 @@ class AbortWatch:
             second.lag.add(lag_us)
         if latency_us is not None and not failed:
             second.latency.add(latency_us)
+
+    def take(self) -> list[dict[str, Any]]:
+        """Return what ended since the last call, in plain values, for another watch's `merge`; it is forgotten here."""
+        seconds, self._seconds = self._seconds, deque()
+        return [
+            {
+                "at": second.at,
+                "ended": second.ended,
+                "failed": second.failed,
+                "lag": second.lag.to_document(),
+                "latency": second.latency.to_document(),
+            }
+            for second in seconds
+        ]
+
+    def merge(self, seconds: list[dict[str, Any]]) -> None:
+        """Take what another watch has taken, in any order."""
+        for document in seconds:
+            second = next((known for known in self._seconds if known.at == document["at"]), None)
+            if second is None:
+                second = _Second(int(document["at"]))
+                self._seconds = deque(sorted([*self._seconds, second], key=lambda one: one.at))
+            second.ended += int(document["ended"])
+            second.failed += int(document["failed"])
+            second.lag.merge(Histogram.from_document(document["lag"]))
+            second.latency.merge(Histogram.from_document(document["latency"]))
 
     def check(self, now_us: int) -> str | None:
         """Return why the replay should end, or `None`. To be called about once per second."""

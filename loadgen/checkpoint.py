@@ -19,7 +19,6 @@ from pathlib import Path
 
 from traces.errors import BadInputError
 
-FILE = "checkpoint.bin"
 _MAGIC = b"ramptck1"
 _LAYOUT = struct.Struct("<8sqq")
 _TAKEN_AT, _SETTLED_AT = 8, 16
@@ -29,9 +28,9 @@ _NUMBER = struct.Struct("<q")
 class Checkpoint:
     """The checkpoint of one run, held by one process from `open` to `close`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "checkpoint") -> None:
         """Open or make it. Raises `BadInputError` when another process holds it, or it is not a checkpoint."""
-        path = folder / FILE
+        path = folder / f"{name}.bin"
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from loadgen.dispatcher import HubProbe
 from loadgen.guard import Estimate
-from loadgen.recorder import SAMPLER, WORKER
+from loadgen.recorder import writers_of
 from loadgen.scenario import Scenario
-from loadgen.summary import counts, fidelity, latencies_ms, stalls, tokens, without_warm_up
-from loadgen.verdict import verdict
-from traces.run import Manifest, RunDir
+from loadgen.summary import counts, errors, fidelity, latencies_ms, stalls, tokens, without_warm_up
+from loadgen.verdict import ClientState, verdict
+from traces.manifest import Manifest
+from traces.run import RunDir
 
 _COMPACT_ROWS = 2_000_000
 
@@ -23,8 +23,7 @@ def conclude(
     manifest: Manifest,
     scenario: Scenario,
     *,
-    probe: HubProbe,
-    connect_p99_us: int | None,
+    client: ClientState,
     never_taken: Mapping[str, int],
     aborted: str | None,
     estimate: Estimate | None,
@@ -40,10 +39,8 @@ def conclude(
         never_taken=never_taken,
         aborted=aborted,
         stalls=stalls(run.scan("samples"), time_scale),
-        hub_latency_p99_us=probe.all.quantile_us(0.99),
-        connect_p99_us=connect_p99_us,
-        cpu_share=probe.cpu_share,
-        cpu_wait_share=probe.cpu_wait_share,
+        client=client,
+        workers=manifest.workers,
         max_in_flight=scenario.replay.max_in_flight,
     )
     manifest.verdict = verdict(found, scenario.verdict)
@@ -54,16 +51,26 @@ def conclude(
         "condition": manifest.condition,
         "estimate": None if estimate is None else msgspec.to_builtins(estimate),
         "verdict": manifest.verdict,
+        "workers": msgspec.to_builtins(manifest.workers),
         "requests": counts(requests, never_taken),
+        "errors": errors(requests),
+        "resent": client.resent,
         "tokens": tokens(requests),
         "latency_ms": latencies_ms(without_warm_up(requests, manifest.warm_ups_us), time_scale),
     }
 
 
-def compact(run: RunDir, *, whole: bool, planned: int | None) -> None:
-    """Merge shards: all requests of a run that is over; of one that may go on, those of its own writers."""
-    if whole and planned is not None and planned <= _COMPACT_ROWS:
+def compact(run: RunDir, manifest: Manifest, *, whole: bool, planned: int | None) -> None:
+    """Merge shards: all requests of a run that is over; of one that may go on, those of its own senders.
+
+    A worker that was lost may still be writing: its shards stay as they are.
+    """
+    senders = [part.shard for part in manifest.workers if part.state != "lost"] if manifest.workers else [0]
+    whole = whole and len(senders) >= len(manifest.workers)
+    merge_all = whole and planned is not None and planned <= _COMPACT_ROWS
+    if merge_all:
         run.compact("requests")
-    else:
-        run.compact("requests", writer=WORKER)
-    run.compact("samples", writer=SAMPLER)
+    for writers in map(writers_of, senders):
+        if not merge_all:
+            run.compact("requests", writer=writers.requests)
+        run.compact("samples", writer=writers.samples)

@@ -96,4 +96,4 @@ class Companion:
             lines = (self._run_path / "collector.log").read_text("utf-8", "replace").strip().splitlines()
         except OSError:
             return None
-        return lines[-1][:300] if lines else None
+        return lines[-1].removeprefix("ramptrace: ")[:300] if lines else None

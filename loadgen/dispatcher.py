@@ -7,30 +7,26 @@ The one exception is a conversation: its next turn cannot be asked before the la
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
-from pathlib import Path
 
 import gevent
 import gevent.event
 import gevent.lock
 import gevent.pool
 
-from loadgen.histogram import Histogram
 from loadgen.lookahead import LookAhead, Prepared
 from loadgen.sender import CancelledError
 from loadgen.timer import make_timer
 from loadgen.turns import Turns
+from loadgen.waiting import WaitingTurns
 from loadgen.windows import PREDECESSOR_UNFINISHED
 
 _YIELD_EVERY = 128  # a turn of a busy loop takes long: yielding often would throttle the catching up after a stall
 _WARM_US = 500_000
 _WARM_EVERY_S = 0.05
 _WARM_LIMIT = 2000
-_PROBE_S = 0.005
 _CHECK_US = 50_000
 _FRESH_US = 60_000_000  # signatures are taken for five minutes
-_WAITING_BYTES = 64 * 1024 * 1024
 
 
 class Dispatcher:
@@ -179,128 +175,3 @@ class Dispatcher:
             # Overdue rows count too: those at the head of the queue are the next to need a connection.
             self._ensure(self._lookahead.due_before(self._elapsed_us() + _WARM_US, _WARM_LIMIT))
             gevent.sleep(_WARM_EVERY_S)
-
-
-class WaitingTurns:
-    """The requests that wait for the turn before them, and those that are due later because of it.
-
-    Their bytes are kept up to a limit and given up beyond it: a server that hangs must not fill the memory.
-    """
-
-    def __init__(self, turns: Turns[Prepared]) -> None:
-        self._turns = turns
-        self._later: list[tuple[int, int, Prepared]] = []
-        self._bytes = 0
-
-    @property
-    def any_left(self) -> bool:
-        """Whether a request waits or is due later."""
-        return bool(self._later) or self._turns.is_waiting
-
-    def arrive(self, item: Prepared) -> Prepared | None:
-        """Take a request at its arrival; returns it when it is due now."""
-        kept = item if self._bytes + len(item.wire) <= _WAITING_BYTES else item._replace(wire=b"")
-        start = self._turns.arrive(item.request, kept)
-        if start is None:
-            self._bytes += len(kept.wire)
-            return None
-        timed = item._replace(due_us=start.due_us, predecessor_late_us=start.late_us)
-        if timed.due_us <= item.due_us:
-            return timed
-        self._bytes += len(kept.wire)
-        self._push(kept._replace(due_us=start.due_us, predecessor_late_us=start.late_us))
-        return None
-
-    def ended(self, row_id: int, now_us: int) -> bool:
-        """Note a request's end; tells whether others are due because of it."""
-        followers = self._turns.ended(row_id, now_us)
-        for item, start in followers:
-            self._push(item._replace(due_us=start.due_us, predecessor_late_us=start.late_us))
-        return bool(followers)
-
-    def peek(self) -> Prepared | None:
-        """Return the request that is due next."""
-        return self._later[0][2] if self._later else None
-
-    def take(self) -> Prepared:
-        """Take the request that is due next."""
-        item = heapq.heappop(self._later)[2]
-        self._bytes -= len(item.wire)
-        return item
-
-    def close(self) -> list[Prepared]:
-        """Return all requests that were not sent."""
-        return [item for _, _, item in self._later] + self._turns.waiting()
-
-    def _push(self, item: Prepared) -> None:
-        heapq.heappush(self._later, (item.due_us, item.request.row_id, item))
-
-
-class HubProbe:
-    """Measures how late the hub wakes a greenlet that sleeps 5 ms: the client's own stalls, whatever their cause.
-
-    Where the system tells (Linux), also the share of time in which the hub's thread ran, and in which it could have
-    run but other work had the processor.
-    """
-
-    def __init__(self, now_us: Callable[[], int]) -> None:
-        self._now_us = now_us
-        self.all = Histogram()
-        self._worst_us = 0
-        self._greenlet: gevent.Greenlet | None = None
-        self._began: tuple[int, int | None, int | None] | None = None
-        self._looked: tuple[int, int | None, int | None] | None = None
-        self.cpu_share: float | None = None
-        self.cpu_wait_share: float | None = None
-
-    def start(self) -> None:
-        """Begin to measure."""
-        self._began = (self._now_us(), *_thread_times_ns())
-        self._greenlet = gevent.spawn(self._run)
-
-    def stop(self) -> None:
-        """Stop measuring."""
-        if self._greenlet is None or self._began is None:
-            return
-        self._greenlet.kill()
-        began_us, ran_ns, waited_ns = self._began
-        length_ns = max(1, self._now_us() - began_us) * 1000
-        now_ran_ns, now_waited_ns = _thread_times_ns()
-        if ran_ns is not None and now_ran_ns is not None:
-            self.cpu_share = round((now_ran_ns - ran_ns) / length_ns, 4)
-        if waited_ns is not None and now_waited_ns is not None:
-            self.cpu_wait_share = round((now_waited_ns - waited_ns) / length_ns, 4)
-
-    def take_cpu_shares(self) -> tuple[float | None, float | None]:
-        """Return the shares of time since the last call (or the start) in which the thread ran, and waited to run."""
-        if self._began is None:
-            return None, None
-        then, now = self._looked or self._began, (self._now_us(), *_thread_times_ns())
-        self._looked = now
-        length_ns = max(1, now[0] - then[0]) * 1000
-        ran, waited = (
-            None if a is None or b is None else (b - a) / length_ns for a, b in zip(then[1:], now[1:], strict=True)
-        )
-        return ran, waited
-
-    def take_worst_us(self) -> int:
-        """Return the worst latency (µs) since the last call."""
-        worst, self._worst_us = self._worst_us, 0
-        return worst
-
-    def _run(self) -> None:
-        while True:
-            before = self._now_us()
-            gevent.sleep(_PROBE_S)
-            late_us = max(0, self._now_us() - before - round(_PROBE_S * 1e6))
-            self.all.add(late_us)
-            self._worst_us = max(self._worst_us, late_us)
-
-
-def _thread_times_ns() -> tuple[int | None, int | None]:
-    """Return how long this thread has run, and waited for a processor (Linux's schedstat), in ns."""
-    try:
-        ran, waited, _ = Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        return None, None
-    return int(ran), int(waited)

@@ -13,10 +13,13 @@ import msgspec
 
 from loadgen.endpoints.base import shown_address
 from loadgen.intake import Cut
-from loadgen.scenario import Scenario, build_scenario
+from loadgen.scenario import Scenario
+from loadgen.scenario_file import build_scenario
 from traces.clock import EndpointClock
 from traces.errors import BadInputError
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.mirror import is_remote
+from traces.run import RunDir
 
 _PACKAGES = ("ramptrace", "locust", "gevent", "geventhttpclient", "polars", "botocore")
 _CLOCK_TOLERANCE_US = 1_000_000
@@ -24,10 +27,11 @@ _CLOCK_TOLERANCE_US = 1_000_000
 
 def new_run(scenario: Scenario, path: Path | None, cut: Cut, clock: EndpointClock | None, now_us: int) -> RunDir:
     """Make the run directory: at `path`, or `<time>-<name>` under the scenario's directory."""
-    created = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    name = _plain_name(scenario.name)
+    if path is None:
+        refuse_remote(scenario.run.directory)
+    name = new_name(scenario)
     manifest = Manifest(
-        run_id=f"{created}-{name}-{token_hex(3)}",
+        run_id=f"{name}-{token_hex(3)}",
         name=scenario.name,
         condition=scenario.run.condition,
         emulated=clock is not None,
@@ -35,11 +39,24 @@ def new_run(scenario: Scenario, path: Path | None, cut: Cut, clock: EndpointCloc
         clock=clock or EndpointClock(),
         trace=cut.used,
         laps=cut.laps,
-        scenario=_recorded(scenario),
-        versions=_versions(),
+        scenario=filed_scenario(scenario),
+        versions=versions(),
         flush_s=scenario.replay.flush_us / 1e6,
     )
-    return RunDir.create(path or _free_path(Path(scenario.run.directory) / f"{created}-{name}"), manifest)
+    return RunDir.create(path or _free_path(Path(scenario.run.directory) / name), manifest)
+
+
+def new_name(scenario: Scenario) -> str:
+    """Return `<time>-<name>`, the name of a run that begins now."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{_plain_name(scenario.name)}"
+
+
+def refuse_remote(location: str) -> None:
+    """Raise `BadInputError` for a place in S3: whoever writes a run there keeps the copy, and here nobody does."""
+    if is_remote(location):
+        raise BadInputError(
+            f"{location}: a run is written to a local directory here; name one, and `ramptrace mirror` copies it there"
+        )
 
 
 def stopped_run(path: Path) -> tuple[RunDir, Manifest, Scenario]:
@@ -51,6 +68,13 @@ def stopped_run(path: Path) -> tuple[RunDir, Manifest, Scenario]:
     manifest = run.manifest()
     if manifest.state == "finished":
         raise BadInputError(f"{path}: the run is finished, nothing is left to send; start a new one")
+    if manifest.part is not None:
+        raise BadInputError(f"{path}: holds only what worker {manifest.part} sent; merge it with `ramptrace merge`")
+    if manifest.workers:
+        raise BadInputError(
+            f"{path}: its load was sent by {len(manifest.workers)} workers, and such a run cannot be gone on with; "
+            "start a new one"
+        )
     if manifest.trace is None or not (path / "trace.parquet").is_file():
         raise BadInputError(f"{path}: there is no trace.parquet to go on with; start a new run")
     return run, manifest, build_scenario(manifest.scenario, origin=f"{path}/run.json")
@@ -86,7 +110,7 @@ def same_clock(manifest: Manifest, found: EndpointClock | None, path: Path) -> N
     )
 
 
-def _recorded(scenario: Scenario) -> dict[str, Any]:
+def filed_scenario(scenario: Scenario) -> dict[str, Any]:
     """Return the scenario as the manifest keeps it: what the target's query says may be a key."""
     document: dict[str, Any] = msgspec.to_builtins(scenario)
     if scenario.target.url is not None:
@@ -94,7 +118,8 @@ def _recorded(scenario: Scenario) -> dict[str, Any]:
     return document
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the versions of what takes part in a replay."""
     found = {"python": sys.version.split()[0]}
     for package in _PACKAGES:
         try:

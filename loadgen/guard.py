@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
-from loadgen.scenario import GuardSection, PricesSection, ReplaySection
+from loadgen.abort import AbortWatch, parse_rule, rules_of
+from loadgen.scenario import GateSection, GuardSection, PricesSection, ReplaySection
 from traces.errors import BadInputError
-from traces.run import Laps
+from traces.manifest import Laps
+from traces.thresholds import parse_threshold
 from traces.units import US_PER_S, format_duration
 
 
@@ -77,6 +79,14 @@ def refuse_beyond(found: Estimate, guard: GuardSection) -> None:
                 f"the plan comes to {value:,.6g} {unit}, above {option} {limit:g}; cut it with --window or --duration, "
                 "or raise the limit"
             )
+
+
+def abort_watch(guard: GuardSection, gate: GateSection) -> AbortWatch:
+    """Return what follows the rules that may end a replay early, the gate's among them where it says so."""
+    rules = [parse_rule(rule) for rule in guard.abort_on]
+    if gate.abort:
+        rules += rules_of([parse_threshold(text) for text in gate.thresholds])
+    return AbortWatch(rules, window_us=guard.abort_window_us, grace_us=guard.abort_grace_us)
 
 
 def needs_confirmation(found: Estimate, guard: GuardSection, *, loopback: bool) -> bool:

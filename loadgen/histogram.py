@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 
 class Histogram:
@@ -38,6 +39,25 @@ class Histogram:
             self._counts[bucket] = self._counts.get(bucket, 0) + count
         self._total += other._total
         self._max_us = max(self._max_us, other._max_us)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return what was counted in plain values, for `from_document`."""
+        return {"counts": list(self._counts.items()), "max_us": self._max_us}
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Histogram:
+        """Return a histogram from `to_document`.
+
+        >>> histogram = Histogram()
+        >>> histogram.add(1500)
+        >>> Histogram.from_document(histogram.to_document()).quantile_us(0.5)
+        1500
+        """
+        found = cls()
+        found._counts = {int(bucket): int(count) for bucket, count in document["counts"]}
+        found._total = sum(found._counts.values())
+        found._max_us = int(document["max_us"])
+        return found
 
     def quantile_us(self, q: float) -> int | None:
         """Return the q-quantile (0 to 1) in µs, or `None` while nothing was counted."""

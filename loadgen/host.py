@@ -17,11 +17,11 @@ import locust.stats
 from locust.env import Environment
 
 from loadgen import locust_stats
-from loadgen.recorder import AS_RECORDED, RequestRow
+from loadgen.firing import fire_request
+from loadgen.recorder import RequestRow
 from loadgen.session import ReplaySession
 from traces.errors import EXIT_INTERRUPTED, GateFailedError, InvalidRunError, RamptraceError
 
-_PRUNE_S = 10.0
 _TIMER_SLACK_S = 0.2
 
 
@@ -139,7 +139,7 @@ class ReplayHost:
 
     def _prune(self) -> None:
         while True:
-            gevent.sleep(_PRUNE_S)
+            gevent.sleep(locust_stats.PRUNE_S)
             locust_stats.prune(self._environment.stats)
 
     def _on_quitting(self, **_: Any) -> None:
@@ -149,31 +149,5 @@ class ReplayHost:
 
     def _fire(self, row: RequestRow) -> None:
         session = self.session
-        if session is None:
-            return
-        failed = row.outcome != "ok" and row.error_kind != AS_RECORDED
-        first = row.first_token
-        self._environment.events.request.fire(
-            request_type="POST",
-            name=session.label,
-            response_time=(row.done or row.due) / 1e3 - row.due / 1e3,
-            response_length=row.bytes_received or 0,
-            response=None,
-            exception=RequestFailedError(row.error_kind or row.outcome) if failed else None,
-            start_time=row.due / 1e6,
-            url=session.url,
-            context={
-                "row_id": row.row_id,
-                "outcome": row.outcome,
-                "lag_ms": None if row.sent is None else (row.sent - row.due) / 1e3,
-                "ttft_ms": None if first is None or row.sent is None else (first - row.sent) / 1e3,
-                "ttft_from_due_ms": None if first is None else (first - row.due) / 1e3,
-                "input_tokens": row.input_tokens,
-                "output_tokens": row.output_tokens,
-                "unit_id": row.unit_id,
-            },
-        )
-
-
-class RequestFailedError(Exception):
-    """What Locust's failure table shows: the kind of failure, never a response's content."""
+        if session is not None:
+            fire_request(self._environment, row, label=session.label, url=session.url)

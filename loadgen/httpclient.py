@@ -1,50 +1,39 @@
 """A lean HTTP/1.1 client on gevent sockets that stamps bytes at the instant they are read.
 
 Why an own one: a first token must not wait for a block to fill, a cut answer must not count as a success, no pool may
-close the loop, and names are resolved once. (gevent resolves even a literal address in its thread pool for each new
-connection, which alone took the p99 lag at 500 streams/s from 1.0 to 2.4 ms.) Parsing is geventhttpclient's C parser.
+close the loop, and names are resolved once. Parsing is geventhttpclient's C parser.
 
 There are no retries, with one exception that is not one: when a connection that had been *idle* turns out to have been
-closed by the server before it read the request, the request goes out once on a new connection. That is how HTTP/1.1
-keep-alive ends (RFC 9112, 9.6). "Before it read the request" means: no response byte, and either a reset (a closed or
-unread socket answers with one) or an orderly close while the peer has not acknowledged all bytes. An orderly close
-after it acknowledged them means that it had the request, and that is recorded as the failure that it is.
+closed by the server before it read the request, the request goes out once on a new connection, and is counted in
+`resent`. That is how HTTP/1.1 keep-alive ends (RFC 9112, 9.6). "Before it read the request" means: no response byte,
+and either a reset (a closed or unread socket answers with one) or an orderly close while the peer has not acknowledged
+all bytes. An orderly close after it acknowledged them may mean that it had the request. That is recorded as a failure,
+`stale_connection`; to make it rare, a connection is looked at just before it is used again, and none is used longer
+than the server's own `Keep-Alive` header allows.
 """
 
 from __future__ import annotations
 
-import _socket
-import errno
-import os
-import socket
+import math
 import ssl
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 import gevent
-import gevent.socket
-import msgspec
-from geventhttpclient.response import HTTPParseError, HTTPResponse
+from geventhttpclient.response import HTTPParseError
 
-from loadgen.sockets import WRITABLE, PlainSocket, closed_by_peer, unacknowledged_bytes, wait_for
+from loadgen.connect import Address, ConnectFailedError, TransportError, connect, whole_address
+from loadgen.response import ResponseParser
+from loadgen.sockets import Connection, is_stale, unacknowledged_bytes
 
 _RECV_BYTES = 16 * 1024
 _STALE_S = 1.0
 _SURPLUS_S = 30.0
-
-
-class TransportError(Exception):
-    """The exchange failed below HTTP. `kind` is machine-readable; the text holds no request or response content."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
-
-
-class ConnectFailedError(TransportError):
-    """No connection could be made: no byte of the request was written."""
+_OPEN_AT_ONCE, _OPEN_PAUSE_S = 4, 0.001
+_MOST_OVERHEAD_BYTES = 64 * 1024
+"""So much may come before the final head, and between two pieces of a body: headers, interim answers, trailers."""
 
 
 class CutError(TransportError):
@@ -56,7 +45,7 @@ class CutError(TransportError):
 
 
 class ProtocolError(TransportError):
-    """What arrived is not HTTP/1.1."""
+    """What arrived is not HTTP/1.1, or not within its bounds."""
 
 
 class DeadlineError(Exception):
@@ -70,19 +59,22 @@ class Decoder(Protocol):
         """Take a piece of the body, read from the socket at `at_us`."""
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to connect: the name for TLS, and what it resolved to."""
-
-    host: str
-    port: int
-    tls: bool
-    sockaddrs: tuple[tuple[int, Any], ...]
-
-
 class Stamps:
-    """Client instants (µs) and sizes of one exchange, filled in as it happens, so that a failure keeps them."""
+    """Client instants (µs) and sizes of one exchange, filled in as it happens, so that a failure keeps them.
 
-    __slots__ = ("bytes_received", "bytes_sent", "connect_us", "headers_us", "sent_us", "status")
+    `on_sending` is called when the first byte is about to be written, `on_sent` once, with the instant of that.
+    """
+
+    __slots__ = (
+        "bytes_received",
+        "bytes_sent",
+        "connect_us",
+        "headers_us",
+        "on_sending",
+        "on_sent",
+        "sent_us",
+        "status",
+    )
 
     def __init__(self) -> None:
         self.sent_us: int | None = None
@@ -91,47 +83,58 @@ class Stamps:
         self.connect_us: int | None = None
         self.bytes_sent = 0
         self.bytes_received = 0
+        self.on_sending: Callable[[], None] | None = None
+        self.on_sent: Callable[[int], None] | None = None
 
 
-class _Parser(HTTPResponse):  # type: ignore[misc] # untyped base
-    """The C parser, handing out body pieces instead of gathering them."""
+class _Idle(NamedTuple):
+    """A connection that waits: until when (monotonic s) it may be used, and whether it has served a request."""
 
-    def __init__(self) -> None:
-        super().__init__(method="POST")
-        self.pieces: list[bytes] = []
-
-    def _on_body(self, buf: bytearray) -> None:
-        self.pieces.append(bytes(buf))
-
-    @property
-    def has_final_head(self) -> bool:
-        return bool(self.headers_complete) and self.get_code() >= 200
+    sock: Connection
+    until_s: float = math.inf
+    is_used: bool = False
 
 
 class HttpClient:
-    """Exchanges requests with one address over as many kept-alive connections as there are requests in flight."""
+    """Exchanges requests with one address over as many kept-alive connections as there are requests in flight.
+
+    `through` replaces the start of each request for a proxy that takes whole addresses: what goes before the path, and
+    what goes after the request line.
+    """
 
     def __init__(
-        self, address: Address, *, context: ssl.SSLContext | None, connect_timeout_s: float, now_us: Callable[[], int]
+        self,
+        address: Address,
+        *,
+        context: ssl.SSLContext | None,
+        connect_timeout_s: float,
+        now_us: Callable[[], int],
+        through: tuple[bytes, bytes] | None = None,
     ) -> None:
         self._address = address
         self._context = context
         self._connect_timeout_s = connect_timeout_s
         self._now_us = now_us
-        self._idle: deque[Any] = deque()
+        self._through = through
+        self._idle: deque[_Idle] = deque()
         self._opening = 0
+        self._wanted = 0
+        self._opener: gevent.Greenlet | None = None
         self._turn = 0
         self._surplus = 0
         self._counted_s = time.monotonic()
+        self.resent = 0
 
     def exchange(
-        self, wire: bytes, stamps: Stamps, deadline_s: float, open_decoder: Callable[[int, HTTPResponse], Decoder]
+        self, wire: bytes, stamps: Stamps, deadline_s: float, open_decoder: Callable[[int, ResponseParser], Decoder]
     ) -> None:
         """Send one whole request (head and body) and feed the response's body to the decoder that its head opens.
 
         `deadline_s` bounds all of it, from now. Raises `TransportError` or `DeadlineError`; `stamps` holds what was
         reached by then.
         """
+        if self._through is not None:
+            wire = whole_address(wire, *self._through)
         timeout = gevent.Timeout(deadline_s, DeadlineError("deadline"))
         timeout.start()
         try:
@@ -139,16 +142,17 @@ class HttpClient:
             if idle is not None:
                 started = time.monotonic()
                 try:
-                    self._converse(idle, wire, stamps, open_decoder)
+                    self._converse(idle.sock, wire, stamps, open_decoder)
                 except CutError as error:
-                    if (
-                        not error.unread
-                        or stamps.bytes_received
-                        or stamps.status
-                        or time.monotonic() - started > _STALE_S
-                    ):
+                    if error.kind == "closed_early" or time.monotonic() - started > _STALE_S:
                         raise
+                    if not error.unread and not idle.is_used:
+                        raise
+                    if not error.unread:
+                        text = "an idle connection was closed as the request went out; it may have been read"
+                        raise CutError("stale_connection", text) from None
                     stamps.bytes_sent, stamps.sent_us = 0, None
+                    self.resent += 1
                 else:
                     return
             before = self._now_us()
@@ -167,127 +171,142 @@ class HttpClient:
         self._surplus = min(self._surplus, len(self._idle) - count)
         if time.monotonic() - self._counted_s > _SURPLUS_S:
             for _ in range(self._surplus):
-                self._idle.popleft().close()
+                self._idle.popleft().sock.close()
             self._counted_s, self._surplus = time.monotonic(), len(self._idle)
-        for _ in range(count - len(self._idle) - self._opening):
-            self._opening += 1
-            gevent.spawn(self._open_idle)
+        self._wanted = count
+        if self._missing > 0 and not self._opener:
+            self._opener = gevent.spawn(self._open_missing)
 
     def check(self) -> None:
         """Open one connection and keep it for use. Raises `ConnectFailedError`."""
-        self._idle.append(self._connect())
+        self._idle.append(_Idle(self._connect()))
 
     def close(self) -> None:
         """Close the idle connections."""
+        self._wanted = 0
         while self._idle:
-            self._idle.pop().close()
+            self._idle.pop().sock.close()
+
+    @property
+    def _missing(self) -> int:
+        return self._wanted - len(self._idle) - self._opening
+
+    def _open_missing(self) -> None:
+        """Open connections, a few at a time: hundreds at once hold up the loop for 15 ms."""
+        while self._missing > 0:
+            for _ in range(min(_OPEN_AT_ONCE, self._missing)):
+                self._opening += 1
+                gevent.spawn(self._open_idle)
+            gevent.sleep(_OPEN_PAUSE_S)
 
     def _open_idle(self) -> None:
         try:
-            self._idle.appendleft(self._connect())
+            self._idle.appendleft(_Idle(self._connect()))
         except ConnectFailedError:
             pass  # the request that needs a connection will fail itself, and say so
         finally:
             self._opening -= 1
 
-    def _take_idle(self) -> Any | None:
+    def _take_idle(self) -> _Idle | None:
         while self._idle:
-            sock = self._idle.pop()
-            if not closed_by_peer(sock):
-                return sock
-            sock.close()
+            idle = self._idle.pop()
+            if not is_stale(idle.sock) and time.monotonic() < idle.until_s:
+                return idle
+            idle.sock.close()
         return None
 
-    def _connect(self) -> Any:
+    def _connect(self) -> Connection:
         family, sockaddr = self._address.sockaddrs[self._turn % len(self._address.sockaddrs)]
         self._turn += 1
-        limit = gevent.Timeout(
-            self._connect_timeout_s, ConnectFailedError("connect_timeout", "connecting took too long")
-        )
-        limit.start()
-        raw = _socket.socket(family, _socket.SOCK_STREAM)
-        sock: Any = raw
-        try:
-            raw.setblocking(False)
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            code = raw.connect_ex(sockaddr)
-            if code == errno.EINPROGRESS:
-                wait_for(raw.fileno(), WRITABLE)
-                code = raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if code:
-                raise ConnectFailedError(_connect_kind(code), os.strerror(code))
-            if self._context is None:
-                return PlainSocket(raw)
-            sock = gevent.socket.socket(family, socket.SOCK_STREAM, 0, fileno=raw.detach())
-            return self._context.wrap_socket(sock, server_hostname=self._address.host)
-        except ssl.SSLCertVerificationError as error:
-            sock.close()
-            raise ConnectFailedError("tls_verification", error.verify_message) from None
-        except OSError as error:
-            sock.close()
-            raise ConnectFailedError("tls" if self._context else "connect", error.strerror or "failed") from None
-        except BaseException:
-            sock.close()
-            raise
-        finally:
-            limit.close()
+        return connect(self._address, family, sockaddr, context=self._context, timeout_s=self._connect_timeout_s)
 
     def _converse(
-        self, sock: Any, wire: bytes, stamps: Stamps, open_decoder: Callable[[int, HTTPResponse], Decoder]
+        self, sock: Connection, wire: bytes, stamps: Stamps, open_decoder: Callable[[int, ResponseParser], Decoder]
     ) -> None:
-        reusable = False
+        keep_s = 0.0
         try:
+            if stamps.on_sending is not None:
+                stamps.on_sending()
             stamps.sent_us = self._now_us()
+            if stamps.on_sent is not None:
+                stamps.on_sent(stamps.sent_us)
+                stamps.on_sent = None
             try:
                 sock.sendall(wire)
             except OSError as error:
-                raise CutError("closed_while_sending", error.strerror or "closed", unread=True) from None
+                self._receive_refusal(sock, stamps, open_decoder, error)
+                return
             stamps.bytes_sent = len(wire)
-            reusable = self._receive(sock, stamps, open_decoder)
+            sock.begin_reading()
+            keep_s = self._receive(sock, stamps, open_decoder)
         finally:
-            if reusable:
-                self._idle.append(sock)
+            sock.end_reading()
+            if keep_s > 0:
+                self._idle.append(_Idle(sock, time.monotonic() + keep_s, is_used=True))
             else:
                 sock.close()
 
-    def _receive(self, sock: Any, stamps: Stamps, open_decoder: Callable[[int, HTTPResponse], Decoder]) -> bool:
-        """Read one response to its end; tells whether the connection can serve another request."""
-        parser = _Parser()
-        decoder: Decoder | None = None
+    def _receive_refusal(
+        self, sock: Connection, stamps: Stamps, open_decoder: Callable[[int, ResponseParser], Decoder], error: OSError
+    ) -> None:
+        """Take the answer of a server that closed before it had the whole request; without one, it is a cut."""
+        try:
+            sock.begin_reading()
+            self._receive(sock, stamps, open_decoder)
+        except CutError as cut:
+            if cut.kind == "closed_early":
+                raise
+            raise CutError("closed_while_sending", error.strerror or "closed", unread=True) from None
+
+    def _receive(
+        self, sock: Connection, stamps: Stamps, open_decoder: Callable[[int, ResponseParser], Decoder]
+    ) -> float:
+        """Read one response to its end; returns for how long (s) the connection can serve another request."""
+        parser = ResponseParser()
+        pieces, feed, recv, now_us = parser.pieces, parser.feed, sock.recv, self._now_us
+        take: Callable[[bytes, int], None] | None = None
+        overhead = 0
         while True:
             try:
-                data = sock.recv(_RECV_BYTES)
+                data = recv(_RECV_BYTES)
             except OSError as error:
-                raise CutError(_cut_kind(parser), error.strerror or "reset", unread=True) from None
-            at_us = self._now_us()
+                # TLS that ended without its farewell was closed, not reset.
+                unread = not isinstance(error, ssl.SSLError)
+                raise CutError(_cut_kind(parser), error.strerror or "reset", unread=unread) from None
+            at_us = now_us()
+            failure = None
             try:
-                parser.feed(data)
+                feed(data)
             except HTTPParseError as error:
-                if data:
-                    raise ProtocolError("bad_http", "the answer is not HTTP/1.1") from error
-                raise self._closed(sock, parser) from None
-            if decoder is None and parser.has_final_head:
+                failure = error
+            if take is None and parser.has_final_head:
                 stamps.headers_us = at_us
                 stamps.status = parser.get_code()
-                decoder = open_decoder(stamps.status, parser)
-            if decoder is not None:
-                for piece in parser.pieces:
+                take = open_decoder(stamps.status, parser).feed
+            if pieces:
+                overhead = 0
+                for piece in pieces:
                     stamps.bytes_received += len(piece)
-                    decoder.feed(piece, at_us)
-            parser.pieces.clear()
-            if parser.message_complete and parser.has_final_head:
-                return bool(data) and not parser.should_close()
+                    take(piece, at_us)  # type: ignore[misc] # a body comes after its head
+                pieces.clear()
+                if failure is None and data and not parser.is_over:
+                    continue
+            overhead += len(data)
+            if failure is not None and data:
+                raise _not_http(parser) from failure
+            if parser.is_over:
+                return parser.keep_s() if data else 0.0
             if not data:
-                raise self._closed(sock, parser)
-
-    @staticmethod
-    def _closed(sock: Any, parser: _Parser) -> CutError:
-        return CutError(_cut_kind(parser), "closed by the server", unread=unacknowledged_bytes(sock) > 0)
+                raise CutError(_cut_kind(parser), "closed by the server", unread=unacknowledged_bytes(sock) > 0)
+            if overhead > _MOST_OVERHEAD_BYTES:
+                raise ProtocolError("too_much_overhead", f"over {_MOST_OVERHEAD_BYTES} bytes of headers or framing")
 
 
-def _cut_kind(parser: _Parser) -> str:
-    return "closed_early" if parser.headers_complete else "closed_before_response"
+def _cut_kind(parser: ResponseParser) -> str:
+    return "closed_early" if parser.message_begun else "closed_before_response"
 
 
-def _connect_kind(code: int) -> str:
-    return {errno.ECONNREFUSED: "refused", errno.ETIMEDOUT: "connect_timeout"}.get(code, "unreachable")
+def _not_http(parser: ResponseParser) -> ProtocolError:
+    if parser.is_over:
+        return ProtocolError("surplus_bytes", "the server sent more than the length that it stated")
+    return ProtocolError("bad_http", "the answer is not HTTP/1.1")

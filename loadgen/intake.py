@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import polars as pl
 from loadgen.laps import lap_length_us, planned_rows
 from loadgen.scenario import Scenario
 from traces.errors import BadInputError
-from traces.run import Laps, Manifest, TraceUsed
+from traces.manifest import Laps, Manifest, TraceUsed
+
+logger = logging.getLogger("ramptrace")
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +46,13 @@ def cut_trace(scenario: Scenario) -> Cut:
     rows = frame.select(pl.len()).collect().item()
     if not rows:
         raise BadInputError(no_rows_message(section.path, start_us, end_us, account.span_us, account.rows_kept))
+    if account.sampling_percent is not None and account.sampling_percent < 100:
+        logger.warning(
+            "%s is a sample of %g %% of the real requests, replayed as recorded; `ramptrace trace transform "
+            "--rate-scale sampling` brings it to the real rate",
+            section.path,
+            account.sampling_percent,
+        )
     used = TraceUsed(
         source=section.path,
         format=account.format,
@@ -50,6 +60,7 @@ def cut_trace(scenario: Scenario) -> Cut:
         window=section.window,
         rows=rows,
         transforms=steps_of(loaded.path),
+        sampling_percent=account.sampling_percent,
     )
     planned = rows if laps is None else planned_rows(laps, frame.select("arrival_us").collect().to_series())
     return Cut(frame=frame, used=used, laps=laps, planned=planned)
@@ -78,11 +89,17 @@ def recut(manifest: Manifest, folder: Path) -> Cut:
 
 
 def write_trace(frame: pl.LazyFrame, folder: Path) -> int:
-    """Write what is to be sent as `trace.parquet`, streaming, and return the last arrival (µs).
+    """Write what is to be sent as `trace.parquet`, and return the last arrival (µs)."""
+    write_plan(frame, folder / "trace.parquet")
+    return last_arrival_us(folder)
+
+
+def write_plan(frame: pl.LazyFrame, final: Path) -> None:
+    """Write rows of a Trace table, streaming.
 
     A disk that is full, or a folder that went away, is a `BadInputError`.
     """
-    temporary, final = folder / ".part-trace.parquet", folder / "trace.parquet"
+    temporary = final.with_name(f".part-{final.name}")
     try:
         frame.sink_parquet(temporary, compression="zstd", row_group_size=1 << 16)
         with temporary.open("rb") as file:
@@ -91,7 +108,6 @@ def write_trace(frame: pl.LazyFrame, folder: Path) -> int:
     except (OSError, pl.exceptions.ComputeError) as error:
         cause = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise BadInputError(f"{final}: cannot be written ({cause}); free space or choose another --run-dir") from error
-    return last_arrival_us(folder)
 
 
 def last_arrival_us(folder: Path) -> int:

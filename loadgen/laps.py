@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from traces.run import Laps
+from traces.manifest import Laps
 from traces.units import US_PER_S
 
 

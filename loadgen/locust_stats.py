@@ -6,6 +6,9 @@ from typing import Any
 
 import locust.stats
 
+PRUNE_S = 10.0
+"""How often to prune."""
+
 _KEEP_S = 60  # its "current" rates look back 12 s
 _HISTORY_POINTS = 1000
 

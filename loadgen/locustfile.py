@@ -7,7 +7,8 @@ The exit code is the run's verdict, as with `ramptrace replay`: a failed request
 from __future__ import annotations
 
 import logging
-import sys
+import os
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,29 @@ from typing import Any
 import gevent
 from locust import events
 from locust.env import Environment
-from locust.runners import LocalRunner
+from locust.runners import MasterRunner, WorkerRunner
 
 from loadgen import web_login
+from loadgen.crew import Crew
+from loadgen.filing import refuse_remote
 from loadgen.host import ReplayHost, ReplayUser
+from loadgen.live import pages
+from loadgen.live.cli import OPEN, page_address
+from loadgen.live.view import LiveView
+from loadgen.local import LocalSession
+from loadgen.master import MasterSession
 from loadgen.options import resolve_scenario
 from loadgen.recorder import RequestRow
-from loadgen.scenario import load_scenario
+from loadgen.scenario_file import load_scenario
 from loadgen.session import ReplaySession
+from loadgen.worker import WorkerHost
 from traces.errors import RamptraceError
 
 __all__ = ["ReplayUser"]
 
 logger = logging.getLogger("ramptrace")
 
+_LISTENS_AFTER_S = 1.0
 _TEXT_OPTIONS = {
     "scenario": "Scenario file (TOML); the options below win over it",
     "trace": "Trace file, or corpus:NAME",
@@ -48,11 +58,6 @@ _TEXT_OPTIONS = {
 
 
 _OTHER_OPTIONS = ("max_in_flight", "seed", "loop", "max_requests", "max_rate")
-
-_ONE_PROCESS = (
-    "ramptrace replays a trace from one process: with --master, --worker or --processes each worker would send the "
-    "whole trace. Leave those options out."
-)
 
 
 @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
@@ -76,29 +81,17 @@ def _add_options(parser: Any) -> None:
     add("--yes", action="store_true", help="Send much to another machine without being asked")
     add("--seed", type=int, default=0, help="Seed of the prompt texts")
     # Locust's page has no login unless asked for one, so it is not shown to the network unless asked to be.
-    parser.set_defaults(web_host="127.0.0.1")
-    _refuse_workers(parser)
-
-
-def _refuse_workers(parser: Any) -> None:
-    """End Locust with code 2 when it is asked for several processes.
-
-    Here and not at `init` only: by then workers are forked, and go on looking for their master for a minute.
-    """
-    arguments = [argument for argument in sys.argv[1:] if argument not in {"-h", "--help"}]
-    options, _ = parser.parse_known_args(arguments)
-    if options.processes or options.master or options.worker:
-        sys.stderr.write(f"{_ONE_PROCESS}\n")
-        raise SystemExit(2)
+    # Nor do its masters: anyone who can reach their port can read the plan, and take part in it.
+    parser.set_defaults(web_host="127.0.0.1", master_bind_host="127.0.0.1")
 
 
 @events.init.add_listener  # type: ignore[untyped-decorator]
 def _attach(environment: Environment, runner: Any, **_: Any) -> None:
-    if not isinstance(runner, LocalRunner):
-        logger.error(_ONE_PROCESS)
-        raise SystemExit(2)
-
     options = environment.parsed_options
+    if isinstance(runner, WorkerRunner):
+        own = {"trace": options.trace or None, "target": options.target or None}
+        WorkerHost(environment, run_path=_path(options.run_dir), **own)
+        return
     if environment.web_ui is not None and options.web_login:
         try:
             web_login.install(environment.web_ui)
@@ -113,8 +106,10 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
     # Imports have held up the loop for seconds: a timer that is set now, `--run-time`, would count from before them.
     gevent.get_hub().loop.update_now()
 
+    crew = Crew(environment) if isinstance(runner, MasterRunner) else None
+
     def make_session(on_request: Callable[[RequestRow], None]) -> ReplaySession:
-        return _session(environment, on_request)
+        return _session(environment, on_request, crew)
 
     def report(host: ReplayHost) -> None:
         if isinstance(host.error, RamptraceError):
@@ -125,22 +120,35 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
             verdict = host.summary["verdict"]
             logger.info("%s: %s %s", host.summary["run"], verdict["status"], "; ".join(verdict["reasons"]))
 
-    ReplayHost(environment, make_session, on_end=report)
+    host = ReplayHost(environment, make_session, on_end=report)
+    if environment.web_ui is not None:
+        pages.install(environment.web_ui, LiveView(host))
+        page = environment.web_ui
+        base = page.app.blueprints["locust"].url_prefix or ""
+        address = page_address(page.host, page.port, base=base, tls=bool(page.tls_cert))
+        logger.info("live page: %s", address)
+        if os.environ.pop(OPEN, None):
+            gevent.spawn_later(_LISTENS_AFTER_S, gevent.get_hub().threadpool.apply, webbrowser.open, (address,))
 
 
-def _session(environment: Environment, on_request: Callable[[RequestRow], None]) -> ReplaySession:
+def _session(environment: Environment, on_request: Callable[[RequestRow], None], crew: Crew | None) -> ReplaySession:
     options = environment.parsed_options
     given = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) or None for name in _TEXT_OPTIONS}
     path, run_dir = given.pop("scenario"), given.pop("run_dir")
+    if run_dir is not None:
+        refuse_remote(run_dir)
     given["target"] = environment.host or None
     given["abort_on"] = given["abort_on"].split(",") if given["abort_on"] else None
     given |= {name: getattr(options, name) or None for name in _OTHER_OPTIONS}
-    return ReplaySession(
-        resolve_scenario(path, **given),
-        run_path=Path(run_dir) if run_dir else None,
-        on_request=on_request,
-        confirm=(lambda _question: True) if options.yes else None,
-    )
+    scenario = resolve_scenario(path, **given)
+    more: dict[str, Any] = {"run_path": _path(run_dir), "confirm": (lambda _question: True) if options.yes else None}
+    if crew is not None:
+        return MasterSession(scenario, crew, **more)
+    return LocalSession(scenario, on_request=on_request, **more)
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
 
 
 def _scenario_target(path: str) -> str | None:

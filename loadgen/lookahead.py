@@ -15,7 +15,7 @@ from loadgen.laps import in_lap
 from loadgen.native import in_thread
 from loadgen.plan import PlannedRequest, Traits, plan_rows, traits
 from loadgen.scenario import ReplaySection
-from traces.run import Laps
+from traces.manifest import Laps
 
 HORIZON_US = 5_000_000
 """How far ahead of its due instant a request may be prepared: signatures must not grow old."""

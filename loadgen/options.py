@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from loadgen.scenario import Scenario, build_scenario, load_scenario
+from loadgen.scenario import Scenario
+from loadgen.scenario_file import build_scenario, load_scenario
 from traces.errors import BadInputError
 
 _PLACES = {
@@ -19,6 +20,7 @@ _PLACES = {
     "endpoint_name": ("target", "endpoint_name"),
     "region": ("target", "region"),
     "stream": ("target", "stream"),
+    "record_chunks": ("replay", "record_chunks"),
     "seed": ("replay", "seed"),
     "max_in_flight": ("replay", "max_in_flight"),
     "loop": ("replay", "loop"),

@@ -10,15 +10,10 @@ from typing import Any
 import gevent.socket
 import msgspec
 
+from loadgen.connect import Address, ConnectFailedError, TransportError
 from loadgen.endpoints.base import Target, parse_target
-from loadgen.httpclient import (
-    Address,
-    ConnectFailedError,
-    DeadlineError,
-    HttpClient,
-    Stamps,
-    TransportError,
-)
+from loadgen.httpclient import DeadlineError, HttpClient, Stamps
+from loadgen.proxy import proxy_for
 from loadgen.sockets import tls_context
 from traces.clock import EndpointClock
 from traces.errors import UnreachableError
@@ -31,6 +26,7 @@ _HELP = {
     "connect_timeout": "is the address right, and does a firewall let it through?",
     "tls_verification": "the certificate does not prove the host's name; trust its authority or set verify_tls = false",
     "tls": "does the port speak TLS?",
+    "proxy": "check HTTPS_PROXY, its credentials and its rules; NO_PROXY lists hosts to reach without it",
 }
 
 
@@ -45,21 +41,32 @@ class _Whole:
 def reach(target: Target, *, connect_timeout_s: float, verify_tls: bool, now_us: Callable[[], int]) -> HttpClient:
     """Return a client for the addresses that the target's name resolves to and that take a connection.
 
+    Where the environment names a proxy for it, those of the proxy's name, which then looks up the target's.
     Raises `UnreachableError` when there is none, with what to check.
     """
+    proxy = proxy_for(target, loopback=is_loopback(target.host))
+    where = target if proxy is None else proxy
+    shown = target.origin if proxy is None else f"{target.origin} through the proxy {proxy.origin}"
     try:
-        found = gevent.socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        found = gevent.socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         text = getattr(error, "strerror", None) or "not a host name"
         raise UnreachableError(
-            f"{target.origin}: the name cannot be resolved ({text}); check the host name and the network"
+            f"{shown}: the name cannot be resolved ({text}); check the host name and the network"
         ) from None
     context = tls_context(verify=verify_tls) if target.tls else None
+    host = target.host.partition("%")[0]
+    tunnel = proxy.tunnel(target) if proxy is not None and target.tls else b""
+    through = proxy.through(target) if proxy is not None and not target.tls else None
+
+    def client_for(sockaddrs: list[tuple[int, Any]]) -> HttpClient:
+        address = Address(host=host, port=target.port, tls=target.tls, sockaddrs=tuple(sockaddrs), tunnel=tunnel)
+        return HttpClient(address, context=context, connect_timeout_s=connect_timeout_s, now_us=now_us, through=through)
+
     good: list[tuple[int, Any]] = []
     failure: ConnectFailedError | None = None
     for family, sockaddr in dict.fromkeys((family, sockaddr) for family, _, _, _, sockaddr in found):
-        one = Address(host=target.host, port=target.port, tls=target.tls, sockaddrs=((family, sockaddr),))
-        client = HttpClient(one, context=context, connect_timeout_s=connect_timeout_s, now_us=now_us)
+        client = client_for([(family, sockaddr)])
         try:
             client.check()
         except ConnectFailedError as error:
@@ -72,9 +79,8 @@ def reach(target: Target, *, connect_timeout_s: float, verify_tls: bool, now_us:
     if not good:
         kind = failure.kind if failure else "unreachable"
         help_text = _HELP.get(kind, "check the address and the network")
-        raise UnreachableError(f"{target.origin}: cannot connect ({str(failure).lower()}); {help_text}")
-    address = Address(host=target.host, port=target.port, tls=target.tls, sockaddrs=tuple(good))
-    return HttpClient(address, context=context, connect_timeout_s=connect_timeout_s, now_us=now_us)
+        raise UnreachableError(f"{shown}: cannot connect ({str(failure).lower()}); {help_text}")
+    return client_for(good)
 
 
 def get_json(client: HttpClient, target: Target, path: str, headers: dict[str, str] | None = None) -> Any:

@@ -18,8 +18,26 @@ import msgspec
 from loadgen.native import in_thread
 from traces.run import RunDir, ShardWriter
 
-WORKER, SAMPLER, UNSENT = "worker0", "replay", "unsent"
-"""Who writes a shard. `unsent` shards hold rows that a stop left: a resumed run sends them, and the shards go."""
+
+class Writers(msgspec.Struct, frozen=True):
+    """Who writes a shard, for one process that sends.
+
+    `unsent` shards hold rows that a stop left: a resumed run sends them, and the shards go.
+    """
+
+    requests: str
+    samples: str
+    unsent: str
+
+
+def writers_of(shard: int) -> Writers:
+    """Return the writers' names of one process: no two processes share one.
+
+    >>> writers_of(1)
+    Writers(requests='worker1', samples='replay1', unsent='unsent1')
+    """
+    return Writers(f"worker{shard}", f"replay{shard}", f"unsent{shard}")
+
 
 _FINAL_ATTEMPTS = 3
 _MERGE_EVERY = 256
@@ -53,6 +71,7 @@ class RequestRow(msgspec.Struct, kw_only=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     chunks: int | None = None
+    chunk_us: list[int] | None = None
     bytes_sent: int | None = None
     bytes_received: int | None = None
     max_gap_us: int | None = None
@@ -77,14 +96,18 @@ class SampleRow(msgspec.Struct, kw_only=True):
 class Recorder:
     """Takes finished rows from any greenlet, and keeps at most one flush interval of them in memory."""
 
-    def __init__(self, run: RunDir, *, flush_s: float, on_written: Callable[[list[RequestRow]], None]) -> None:
+    def __init__(
+        self, run: RunDir, *, flush_s: float, on_written: Callable[[list[RequestRow]], None], shard: int = 0
+    ) -> None:
         self._run_dir = run
         self._on_written = on_written
         self._flushes = 0
         self._requests: list[RequestRow] = []
         self._samples: list[SampleRow] = []
-        self._request_writer = ShardWriter(run, "requests", WORKER)
-        self._sample_writer = ShardWriter(run, "samples", SAMPLER)
+        self._shard = shard
+        self._writers = writers_of(shard)
+        self._request_writer = ShardWriter(run, "requests", self._writers.requests)
+        self._sample_writer = ShardWriter(run, "samples", self._writers.samples)
         self._flush_s = flush_s
         self._one_at_a_time = gevent.lock.BoundedSemaphore()
         self._loop: gevent.Greenlet | None = None
@@ -92,10 +115,12 @@ class Recorder:
 
     def request(self, row: RequestRow) -> None:
         """Take a finished request."""
+        row.shard = self._shard
         self._requests.append(row)
 
     def sample(self, row: SampleRow) -> None:
         """Take a sample."""
+        row.resource = self._writers.requests
         self._samples.append(row)
 
     def start(self) -> None:
@@ -137,7 +162,7 @@ class Recorder:
     def merge(self, at_least: int = 2) -> None:
         """Merge the small shards that were written: a week of them, one per second, is more than one can open."""
         with self._one_at_a_time:
-            for table, writer in (("requests", WORKER), ("samples", SAMPLER)):
+            for table, writer in (("requests", self._writers.requests), ("samples", self._writers.samples)):
                 in_thread(partial(self._run_dir.compact, table, writer=writer, at_least=at_least))
 
     def _write(self, writer: ShardWriter, rows: list[Any], kind: type[msgspec.Struct]) -> list[Any]:
@@ -155,13 +180,14 @@ class Recorder:
 class UnsentWriter:
     """Writes the rows that a stop left unsent, in shards that a resumed run can take away again."""
 
-    def __init__(self, run: RunDir) -> None:
-        self._writer = ShardWriter(run, "requests", UNSENT)
+    def __init__(self, run: RunDir, shard: int = 0) -> None:
+        self._shard = shard
+        self._writer = ShardWriter(run, "requests", writers_of(shard).unsent)
 
     def write(self, rows: list[RequestRow], reason: str) -> None:
         """Write rows at once, as not sent for this reason. Raises `OSError`."""
         for row in rows:
-            row.outcome, row.error_kind = "not_sent", reason
+            row.outcome, row.error_kind, row.shard = "not_sent", reason, self._shard
         if rows:
             in_thread(_write_shard, self._writer, rows, RequestRow)
 
@@ -174,7 +200,7 @@ def forget_unsent(run: RunDir) -> None:
 
 def unsent_shards(run: RunDir) -> list[Path]:
     """Return the shards of the rows that a stop had left unsent."""
-    return [path for path in run.shards("requests") if path.name.startswith(f"{UNSENT}-")]
+    return [path for path in run.shards("requests") if path.name.startswith("unsent")]
 
 
 def _write_shard(writer: ShardWriter, rows: list[Any], kind: type[msgspec.Struct]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import gevent
 
-from loadgen.dispatcher import HubProbe
+from loadgen.probe import HubProbe
 from loadgen.recorder import SampleRow
 from traces.clock import EndpointClock
 

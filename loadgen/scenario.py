@@ -6,19 +6,12 @@ are written as `180s`, `3m`, `250ms`; the structs keep that text and offer it in
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from loadgen.abort import parse_rule
 from loadgen.emulator.config import EmulatorConfig
-from loadgen.strict_toml import convert_strictly, read_toml
-from traces.errors import BadInputError
-from traces.units import US_PER_MS, parse_duration_us, parse_window_us
-
-_SPEAKS = {"openai": "chat", "completions": "completions", "tgi": "tgi", "triton": "triton", "http": "template"}
-"""The built-in kinds that are posted to at an address, and what they speak."""
+from traces.units import parse_duration_us, parse_window_us
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,7 +99,8 @@ class ReplaySection(_Section, frozen=True, kw_only=True):
     """How to send it. `max_in_flight` 0 is no cap (open loop); waiting for a cap counts as lag.
 
     `loop` repeats the trace until `duration` (endpoint time), or until it is stopped. What is due within `warm_up`
-    of the start is sent and recorded, and counts for no latency and no verdict.
+    of the start is sent and recorded, and counts for no latency and no verdict. `record_chunks` keeps the instant of
+    every chunk (column `chunk_us`), some bytes each.
     """
 
     seed: int = 0
@@ -118,6 +112,7 @@ class ReplaySection(_Section, frozen=True, kw_only=True):
     duration: str | None = None
     warm_up: str = "0"
     stop_grace: str = "10s"
+    record_chunks: bool = False
     default_input_tokens: int = 256
     default_output_tokens: int = 128
 
@@ -191,6 +186,20 @@ class PricesSection(_Section, frozen=True, kw_only=True):
     currency: str = "USD"
 
 
+class GateSection(_Section, frozen=True, kw_only=True):
+    """What the run has to hold: `ramptrace gate` and `ramptrace soak` judge it, see docs/gate.md.
+
+    `thresholds` such as `p95(ttft) < 2s`. A limit within a value's bounds is inconclusive and counts as `inconclusive`.
+    `baseline` is the run that `regression(…)` compares with. With `abort`, thresholds that can be judged while the load
+    runs (`failed(requests)`, `p99(lag)`, `p99(e2e)` below a limit) also end it, as [guard] abort_on rules do.
+    """
+
+    thresholds: tuple[str, ...] = ()
+    inconclusive: Literal["fail", "pass", "skip"] = "fail"
+    baseline: str | None = None
+    abort: bool = False
+
+
 class VerdictSection(_Section, frozen=True, kw_only=True):
     """When a run stops being trustworthy: limits on the client's own lag (client time) and on what was not sent.
 
@@ -214,12 +223,75 @@ class VerdictSection(_Section, frozen=True, kw_only=True):
         return parse_duration_us(self.window)
 
 
-class CollectSection(_Section, frozen=True, kw_only=True):
-    """What to watch while it runs. Periods are in endpoint time. `endpoint_url` replaces AWS's own addresses."""
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
-    platform: Literal["sagemaker"] = "sagemaker"
-    endpoint_name: str
+
+class EcsSection(_Section, frozen=True, kw_only=True):
+    """An ECS service. `probe_port` also asks each task's own address for its health, as `[collect.probe]` says."""
+
+    cluster: str = "default"
+    service: str
+    probe_port: Port | None = None
+
+
+class Ec2Section(_Section, frozen=True, kw_only=True):
+    """An EC2 Auto Scaling group. `probe_port` also asks each instance's private address for its health."""
+
+    group: str
+    probe_port: Port | None = None
+
+
+class KubernetesSection(_Section, frozen=True, kw_only=True):
+    """A Deployment. Needs the extra `k8s`.
+
+    `container` is the serving one, else the pod's first. With `service`, a pod is in service once that Service's
+    EndpointSlices say so, else once it is ready. The cluster is that of `kubeconfig` and its `context`, of KUBECONFIG,
+    or the one ramptrace runs in; `url` replaces it (an emulator, `kubectl proxy`). `probe_port` also asks each pod.
+    """
+
+    namespace: str = "default"
+    deployment: str
+    container: str | None = None
+    service: str | None = None
+    kubeconfig: str | None = None
+    context: str | None = None
+    url: str | None = None
+    probe_port: Port | None = None
+
+
+class ProbeSection(_Section, frozen=True, kw_only=True):
+    """Asks the units themselves. `units` names addresses; those of a platform come from its `probe_port`.
+
+    `health` answers 2xx once a unit is ready; `metrics` holds the engine's counters, empty to leave them out.
+    """
+
+    units: dict[str, str] = {}
+    health: str = "/health"
+    metrics: str = "/metrics"
+    period: str = "1s"
+
+    @property
+    def period_us(self) -> int:
+        """How often each unit is asked, in endpoint time."""
+        return parse_duration_us(self.period)
+
+
+class CollectSection(_Section, frozen=True, kw_only=True):
+    """What to watch while it runs. Periods are in endpoint time. `endpoint_url` replaces AWS's own addresses.
+
+    `endpoint_name` watches a variant of a SageMaker endpoint, or with `inference_component` a component on it.
+    `event_queue` is the address of an SQS queue that an EventBridge rule fills; `cloudtrail` and `image_size` add
+    reads of CloudTrail and of the image's registry. The tables `ecs`, `ec2`, `kubernetes` and `probe` watch those
+    platforms (docs/platforms.md). A table `[collect.other.NAME]` watches a platform that
+    another distribution installs; the table is that platform's own. See docs/collector.md.
+    """
+
+    endpoint_name: str | None = None
     variant: str = "AllTraffic"
+    inference_component: str | None = None
+    event_queue: str | None = None
+    cloudtrail: bool = False
+    image_size: bool = False
     region: str | None = None
     endpoint_url: str | None = None
     poll: str = "5s"
@@ -227,6 +299,23 @@ class CollectSection(_Section, frozen=True, kw_only=True):
     tail: str = "60s"
     flush: str = "1s"
     verify_tls: bool = True
+    ecs: EcsSection | None = None
+    ec2: Ec2Section | None = None
+    kubernetes: KubernetesSection | None = None
+    probe: ProbeSection | None = None
+    other: dict[str, dict[str, Any]] = {}
+
+    @property
+    def label(self) -> str:
+        """What is watched, in a word or two, for a run's name; empty when nothing is."""
+        named: list[str | None] = [
+            self.endpoint_name,
+            self.ecs.service if self.ecs else None,
+            self.ec2.group if self.ec2 else None,
+            self.kubernetes.deployment if self.kubernetes else None,
+            "probe" if self.probe and self.probe.units else None,
+        ]
+        return "-".join([*(name for name in named if name), *self.other])
 
     @property
     def poll_us(self) -> int:
@@ -256,7 +345,10 @@ class EmulatorSection(_Section, frozen=True, kw_only=True):
 
 
 class RunSection(_Section, frozen=True, kw_only=True):
-    """How to file the run: `runs/<time>-<name>` under `directory`; `condition` names the arm of a comparison."""
+    """How to file the run: `runs/<time>-<name>` under `directory`, which may be `s3://BUCKET/PREFIX`.
+
+    `condition` names the arm of a comparison.
+    """
 
     directory: str = "runs"
     condition: str | None = None
@@ -271,95 +363,10 @@ class Scenario(_Section, frozen=True, kw_only=True):
     prompts: PromptsSection = msgspec.field(default_factory=PromptsSection)
     replay: ReplaySection = msgspec.field(default_factory=ReplaySection)
     verdict: VerdictSection = msgspec.field(default_factory=VerdictSection)
+    gate: GateSection = msgspec.field(default_factory=GateSection)
     guard: GuardSection = msgspec.field(default_factory=GuardSection)
     prices: PricesSection = msgspec.field(default_factory=PricesSection)
     collect: CollectSection | None = None
     emulator: EmulatorSection | None = None
     emulator_model: EmulatorConfig | None = None
     run: RunSection = msgspec.field(default_factory=RunSection)
-
-
-def load_scenario(path: str | Path) -> Scenario:
-    """Read a scenario file; relative paths in it are taken from the file's folder."""
-    file = Path(path)
-    document = read_toml(file, "write one or use --trace FILE --target URL")
-    scenario = build_scenario(document, origin=str(file))
-    trace, prompts, target = scenario.trace, scenario.prompts, scenario.target
-    if not trace.path.startswith(("corpus:", "s3://")):
-        trace = msgspec.structs.replace(trace, path=str(file.parent / trace.path))
-    prompts = msgspec.structs.replace(
-        prompts,
-        tokenizer=prompts.tokenizer and str(file.parent / prompts.tokenizer),
-        payloads=prompts.payloads and str(file.parent / prompts.payloads),
-    )
-    target = msgspec.structs.replace(
-        target,
-        api_key_file=target.api_key_file and str(file.parent / target.api_key_file),
-        header_file={name: str(file.parent / path) for name, path in target.header_file.items()},
-    )
-    return msgspec.structs.replace(scenario, trace=trace, prompts=prompts, target=target)
-
-
-def build_scenario(document: dict[str, Any], *, origin: str) -> Scenario:
-    """Return the scenario that a parsed document states; `origin` names it in errors."""
-    scenario = convert_strictly(document, Scenario, origin=origin)
-    _check_values(scenario, origin)
-    return scenario
-
-
-def _check_values(scenario: Scenario, origin: str) -> None:
-    """Read every duration once, so that a bad one is an error now and not in the middle of a run."""
-    sections = {
-        "trace": scenario.trace,
-        "target": scenario.target,
-        "replay": scenario.replay,
-        "verdict": scenario.verdict,
-        "guard": scenario.guard,
-        "collect": scenario.collect,
-    }
-    for name, section in sections.items():
-        for attribute in dir(section):
-            if section is not None and attribute.endswith("_us"):
-                try:
-                    value = getattr(section, attribute)
-                except BadInputError as error:
-                    raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')}: {error}") from None
-                if (
-                    attribute in {"flush_us", "poll_us", "metrics_poll_us", "window_us"}
-                    and name != "trace"
-                    and value < US_PER_MS
-                ):
-                    raise BadInputError(f"{origin}: [{name}] {attribute.removesuffix('_us')} must be at least 1ms")
-    _check_target(scenario, origin)
-    if scenario.replay.duration_us == 0:
-        raise BadInputError(f"{origin}: [replay] duration must be above 0")
-    for rule in scenario.guard.abort_on:
-        try:
-            parse_rule(rule)
-        except BadInputError as error:
-            raise BadInputError(f"{origin}: [guard] abort_on: {error}") from None
-    if scenario.replay.max_in_flight < 0:
-        raise BadInputError(f"{origin}: [replay] max_in_flight must be 0 (no cap) or more")
-
-
-def _check_target(scenario: Scenario, origin: str) -> None:
-    """Refuse what a kind of endpoint cannot do. Kinds that other distributions install check themselves."""
-    target, prompts = scenario.target, scenario.prompts
-    speaks = target.dialect if target.kind == "sagemaker" else _SPEAKS.get(target.kind)
-    if target.kind == "sagemaker" and not target.endpoint_name:
-        raise BadInputError(f"{origin}: [target] kind sagemaker needs endpoint_name")
-    if target.kind in _SPEAKS and not target.url:
-        raise BadInputError(f"{origin}: [target] kind {target.kind} needs url")
-    if target.kind == "triton" and not target.model:
-        raise BadInputError(f"{origin}: [target] kind triton needs model: it is part of the address")
-    if target.body is not None and speaks not in {None, "template"}:
-        raise BadInputError(f"{origin}: [target] body is a template for kind http; {target.kind} has a body of its own")
-    if (target.min_tokens or target.ignore_eos) and speaks in {"tgi", "template"}:
-        raise BadInputError(
-            f"{origin}: [target] min_tokens and ignore_eos are unknown to {speaks}; say it in "
-            f"{'body' if speaks == 'template' else 'extra_body'}, where the server has a way"
-        )
-    if prompts.image_size and speaks not in {None, "chat", "template"}:
-        raise BadInputError(f"{origin}: [prompts] image_size: {speaks} carries no images; leave it out")
-    if prompts.overhead_tokens < 0:
-        raise BadInputError(f"{origin}: [prompts] overhead_tokens must be 0 or more")

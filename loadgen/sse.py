@@ -11,6 +11,7 @@ from typing import NamedTuple
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """An event longer than this is an error: a server that never ends a line must not fill the memory."""
 
+_QUIET_FIELDS = (b"", b"id", b"retry")  # the empty one is a comment
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -21,12 +22,17 @@ class SseEvent(NamedTuple):
     data: bytes
 
 
+_new = tuple.__new__  # half the time of the class's own
+
+
 class SseOverflowError(ValueError):
     """An event grew beyond `MAX_EVENT_BYTES`."""
 
 
 class SseSplitter:
     r"""Splits a byte stream into events, incrementally.
+
+    `strays` counts the lines since the last event that the standard does not know, and has ignored.
 
     >>> splitter = SseSplitter()
     >>> splitter.feed(b"data: a"), splitter.feed(b"b\r"), splitter.feed(b"\n\r\ndata: [DONE]\n")
@@ -35,42 +41,62 @@ class SseSplitter:
     [SseEvent(name=b'', data=b'[DONE]')]
     """
 
-    __slots__ = ("_at_start", "_data", "_held_bytes", "_name", "_skip_lf", "_tail")
+    __slots__ = ("_at_start", "_data", "_held_bytes", "_is_between", "_name", "_skip_lf", "_tail", "strays")
 
     def __init__(self) -> None:
-        self._tail = b""
+        self._tail = bytearray()
         self._at_start = True
         self._skip_lf = False
         self._name = b""
         self._data: list[bytes] = []
         self._held_bytes = 0
+        self._is_between = False
+        self.strays = 0
 
     def feed(self, piece: bytes) -> list[SseEvent]:
         """Return the events that this piece of the stream completes."""
-        if not piece:
-            return []
-        if self._skip_lf:
+        # Nearly every piece of a token stream is one event of one data line: a third of the time of the way below.
+        if (
+            self._is_between
+            and piece[:6] == b"data: "
+            and piece[-2:] == b"\n\n"
+            and piece.find(b"\n") == len(piece) - 2 > 6
+            and b"\r" not in piece
+        ):
+            self.strays = 0
+            return [_new(SseEvent, (b"", piece[6:-2]))]
+        events = self._split(piece)
+        self._is_between = not (self._tail or self._data or self._name or self._skip_lf or self._at_start)
+        return events
+
+    def _split(self, piece: bytes) -> list[SseEvent]:
+        if self._skip_lf and piece:
             self._skip_lf = False
-            if piece[0] == 0x0A:
-                piece = piece[1:]
-        buffer = self._tail + piece if self._tail else piece
+            piece = piece.removeprefix(b"\n")
         if self._at_start:
-            if len(buffer) < len(_BOM) and _BOM.startswith(buffer):
-                self._tail = buffer
+            piece = bytes(self._tail) + piece
+            self._tail.clear()
+            if len(piece) < len(_BOM) and _BOM.startswith(piece):
+                self._tail += piece
                 return []
             self._at_start = False
-            buffer = buffer.removeprefix(_BOM)
-        lines = buffer.splitlines()
-        if buffer.endswith((b"\n", b"\r")):
-            self._tail = b""
-            self._skip_lf = buffer.endswith(b"\r")
+            piece = piece.removeprefix(_BOM)
+        events: list[SseEvent] = []
+        if b"\n" in piece or b"\r" in piece:
+            if self._tail:
+                piece = bytes(self._tail) + piece
+                self._tail.clear()
+            lines = piece.splitlines()
+            if piece.endswith((b"\n", b"\r")):
+                self._skip_lf = piece.endswith(b"\r")
+            else:
+                self._tail += lines.pop()
+            for line in lines:
+                self._take(line, events)
         else:
-            self._tail = lines.pop() if lines else b""
+            self._tail += piece
         if self._held_bytes + len(self._tail) > MAX_EVENT_BYTES:
             raise SseOverflowError(f"an event is longer than {MAX_EVENT_BYTES} bytes")
-        events: list[SseEvent] = []
-        for line in lines:
-            self._take(line, events)
         return events
 
     def close(self) -> list[SseEvent]:
@@ -80,8 +106,9 @@ class SseSplitter:
         """
         events: list[SseEvent] = []
         if self._tail:
-            self._take(self._tail.removeprefix(_BOM) if self._at_start else self._tail, events)
-            self._tail = b""
+            tail = bytes(self._tail)
+            self._tail.clear()
+            self._take(tail.removeprefix(_BOM) if self._at_start else tail, events)
         self._take(b"", events)
         return events
 
@@ -90,7 +117,7 @@ class SseSplitter:
             if self._data:
                 events.append(SseEvent(self._name, self._data[0] if len(self._data) == 1 else b"\n".join(self._data)))
                 self._data = []
-                self._held_bytes = 0
+                self._held_bytes = self.strays = 0
             self._name = b""
             return
         field, _, value = line.partition(b":")
@@ -100,6 +127,8 @@ class SseSplitter:
             self._held_bytes += len(value)
         elif field == b"event":
             self._name = value.removeprefix(b" ")
+        elif field not in _QUIET_FIELDS:
+            self.strays += 1
 
 
 class LineSplitter:
@@ -110,19 +139,26 @@ class LineSplitter:
     ([b'{"a": 1}'], [b'{"b'])
     """
 
-    __slots__ = ("_tail",)
+    __slots__ = ("_tail", "strays")
 
     def __init__(self) -> None:
-        self._tail = b""
+        self._tail = bytearray()
+        self.strays = 0
 
     def feed(self, piece: bytes) -> list[SseEvent]:
         """Return the lines that this piece completes; empty ones are left out."""
-        *lines, self._tail = (self._tail + piece).split(b"\n")
+        if b"\n" not in piece:
+            lines: list[bytes] = []
+            self._tail += piece
+        else:
+            *lines, rest = (bytes(self._tail) + piece).split(b"\n")
+            self._tail = bytearray(rest)
         if len(self._tail) > MAX_EVENT_BYTES:
             raise SseOverflowError(f"a line is longer than {MAX_EVENT_BYTES} bytes")
         return [SseEvent(b"", line) for line in map(bytes.strip, lines) if line]
 
     def close(self) -> list[SseEvent]:
         """Return the line that the stream's end left without its line feed, if there is one."""
-        tail, self._tail = self._tail.strip(), b""
+        tail = bytes(self._tail).strip()
+        self._tail.clear()
         return [SseEvent(b"", tail)] if tail else []

@@ -12,10 +12,12 @@ from typing import Any, Final
 
 import polars as pl
 
+from loadgen.parts import broken
 from loadgen.recorder import AS_RECORDED, KILLED
 from loadgen.scenario import VerdictSection
-from loadgen.verdict import Fidelity
+from loadgen.verdict import ClientState, Fidelity
 from loadgen.windows import UNOFFERED, find_untrusted
+from traces.manifest import WorkerPart
 
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _LAG_QUANTILES = {"lag_p50_ms": 0.5, "lag_p99_ms": 0.99, "lag_p999_ms": 0.999}
@@ -26,6 +28,7 @@ _LATENCIES = {
     "end_to_end_from_sent": ("sent", "done"),
 }
 _DIGITS: Final = 4
+_UNKNOWN: Final = ClientState()
 
 NO_STALLS: Final = pl.LazyFrame(schema={"begin_us": pl.Int64, "end_us": pl.Int64, "stall_us": pl.Int64})
 """The loop's latencies of a run that recorded none; see `stalls`."""
@@ -67,6 +70,21 @@ def counts(requests: pl.LazyFrame, never_taken: Mapping[str, int] | None = None)
         found["planned"] += rows
         found["not_sent"][reason] = found["not_sent"].get(reason, 0) + rows
     return found
+
+
+def errors(requests: pl.LazyFrame, most: int = 5) -> list[dict[str, Any]]:
+    """Return the most frequent failures: `outcome`, `kind`, `text` (a word of the server's, or null) and `rows`."""
+    failed = ~pl.col("outcome").cast(pl.String).is_in(["ok", "not_sent"]) & pl.col("error_kind").ne_missing(AS_RECORDED)
+    grouped = (
+        requests.filter(failed)
+        .group_by(
+            pl.col("outcome").cast(pl.String), pl.col("error_kind").alias("kind"), pl.col("error_text").alias("text")
+        )
+        .agg(pl.len().alias("rows"))
+        .sort("rows", "outcome", "kind", "text", descending=[True, False, False, False])
+        .head(most)
+    )
+    return grouped.collect(engine="streaming").to_dicts()
 
 
 def tokens(requests: pl.LazyFrame) -> dict[str, dict[str, int | float | None]]:
@@ -114,10 +132,8 @@ def fidelity(
     never_taken: Mapping[str, int] | None = None,
     aborted: str | None = None,
     stalls: pl.LazyFrame = NO_STALLS,
-    hub_latency_p99_us: int | None = None,
-    connect_p99_us: int | None = None,
-    cpu_share: float | None = None,
-    cpu_wait_share: float | None = None,
+    client: ClientState = _UNKNOWN,
+    workers: Sequence[WorkerPart] = (),
     max_in_flight: int = 0,
 ) -> Fidelity:
     """Return how well the schedule was held, from a Request table (client clock); warm-up does not count."""
@@ -136,14 +152,16 @@ def fidelity(
         lag_ms={**_quantiles(lag, _LAG_QUANTILES), "lag_max_ms": _rounded(longest)},
         offered_vs_delivered=_worst_second(measured, t0_us),
         untrusted=find_untrusted(measured, stalls, window_us=limits.window_us, limit_us=limit_us),
-        hub_latency_p99_ms=None if hub_latency_p99_us is None else hub_latency_p99_us / 1e3,
-        connect_p99_ms=None if connect_p99_us is None else connect_p99_us / 1e3,
-        cpu_share=cpu_share,
-        cpu_wait_share=cpu_wait_share,
+        hub_latency_p99_ms=None if client.hub_latency_p99_us is None else client.hub_latency_p99_us / 1e3,
+        connect_p99_ms=None if client.connect_p99_us is None else client.connect_p99_us / 1e3,
+        cpu_share=client.cpu_share,
+        cpu_wait_share=client.cpu_wait_share,
         warm_up_rows=everything - found["planned"],
         rows_killed=found["failed"].get(KILLED, 0),
         aborted=aborted,
         max_in_flight=max_in_flight,
+        broken_workers=broken(workers),
+        clock_error_ms=max((part.clock_error_us for part in workers), default=0) / 1e3,
         time_scale=time_scale,
     )
 

@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A loaded machine is slow, which is no fault: nothing here is timed.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +23,23 @@ def shared_traces() -> Path:
         if (candidate / "traces").is_dir():
             return candidate / "traces"
     pytest.skip("no sample traces: put them in ../shared/traces, or name the folder above in RAMPTRACE_SHARED")
+
+
+@pytest.fixture
+def s3(monkeypatch):
+    """A server that speaks as much of S3 as we use, with credentials for it in the environment."""
+    from tests.s3_server import FakeS3
+
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"),
+        ("AWS_SECRET_ACCESS_KEY", "made-up"),
+        ("AWS_REGION", "us-east-1"),
+    ):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    fake = FakeS3()
+    fake.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", fake.url)
+    yield fake
+    fake.stop()

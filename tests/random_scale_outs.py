@@ -14,7 +14,7 @@ from analysis.records import ScaleOutResult
 from loadgen.emulator.config import EmulatorConfig
 from loadgen.emulator.profiles import names, profile, with_settings
 from loadgen.emulator.virtual import prepare, simulate
-from loadgen.scenario import build_scenario
+from loadgen.scenario_file import build_scenario
 from traces.clock import to_us
 from traces.run import write_parquet
 from traces.synth import Lengths, Step, synthesise

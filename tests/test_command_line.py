@@ -11,7 +11,7 @@ import pytest
 import ramptrace
 from tests.analysis.run_builder import Case, after_units, build
 
-COMMANDS = ("analyse", "collect", "compare", "demo", "emulate", "replay", "report", "trace")
+COMMANDS = ("analyse", "collect", "compare", "demo", "emulate", "replay", "report", "trace", "ui")
 
 
 def run(

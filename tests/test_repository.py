@@ -46,3 +46,12 @@ def test_column_tables_are_current() -> None:
 def test_scenario_reference_is_current() -> None:
     written = (ROOT / "docs" / "scenario.md").read_text()
     assert written == scenario_markdown(), "run: python -m loadgen.reference > docs/scenario.md"
+
+
+def test_the_two_halves_hold_every_test():
+    from tests.side_by_side import TESTS, halves
+
+    held = [
+        file for half in halves() for path in half for file in ([path] if path.is_file() else path.rglob("test_*.py"))
+    ]
+    assert sorted(held) == sorted(file for file in TESTS.rglob("test_*.py") if "bench" not in file.parts)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from traces.cli_options import open_declared, reading_options
+from traces.cli_options import check_outputs, open_declared, output_options, reading_options
 from traces.lazy import LazyGroup
 from traces.terminal import print_json as _print_json
 from traces.terminal import print_pairs as _print_pairs
@@ -52,15 +52,15 @@ _rejects = click.option(
 @trace.command(name="import")
 @_file
 @reading_options
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the rows to this Parquet file."
-)
+@output_options("Write the rows to this Parquet file.", required=False)
 @_rejects
 @_json
-def import_(file: str, output: Path | None, reject_file: Path | None, as_json: bool, **declared: Any) -> None:
+def import_(
+    file: str, *, output: Path | None, force: bool, reject_file: Path | None, as_json: bool, **declared: Any
+) -> None:
     """Read FILE, account for each of its rows, and write the valid ones with -o."""
     loaded = open_declared(file, **declared)
-    _refuse_overwriting(loaded, output, reject_file)
+    check_outputs([output, reject_file], loaded.paths, force=force)
     if output is None:
         report = loaded.account()
     else:
@@ -94,15 +94,16 @@ def import_(file: str, output: Path | None, reject_file: Path | None, as_json: b
 @_file
 @reading_options
 @_rejects
+@click.option("-f", "--force", is_flag=True, help="Replace a reject file that is there.")
 @_json
-def lint(file: str, reject_file: Path | None, as_json: bool, **declared: Any) -> int:
+def lint(file: str, *, reject_file: Path | None, force: bool, as_json: bool, **declared: Any) -> int:
     """Say what is odd about FILE, before it is replayed. Ends with exit code 2 when there are errors."""
     import msgspec
 
     from traces.lint import lint as findings_of
 
     loaded = open_declared(file, **declared)
-    _refuse_overwriting(loaded, reject_file)
+    check_outputs([reject_file], loaded.paths, force=force)
     report = loaded.account()
     _keep_rejects(loaded, reject_file)
     findings = findings_of(loaded.scan(), report)
@@ -111,7 +112,7 @@ def lint(file: str, reject_file: Path | None, as_json: bool, **declared: Any) ->
         counts = {"format": report.format, "rows_read": report.rows_read, "rows_kept": report.rows_kept}
         _print_json({"schema": 1, **counts, "errors": errors, "findings": msgspec.to_builtins(findings)})
     else:
-        _print_table(file, ("severity", "code", "line", "finding"), [_finding_row(finding) for finding in findings])
+        _print_table(file, ("severity", "code", "row", "finding"), [_finding_row(finding) for finding in findings])
     return _EXIT_FINDINGS if errors else 0
 
 
@@ -131,14 +132,6 @@ def corpus(as_json: bool) -> None:
     _print_table("bundled traces", ("name", "rows", "length", "what it is"), rows)
 
 
-def _refuse_overwriting(loaded: LoadedTrace, *outputs: Path | None) -> None:
-    from traces.errors import BadInputError
-
-    for output in outputs:
-        if output is not None and output.exists() and any(output.samefile(path) for path in loaded.paths):
-            raise BadInputError(f"{output}: that is the file being read; name another to write to")
-
-
 def _keep_rejects(loaded: LoadedTrace, reject_file: Path | None) -> None:
     if reject_file is None:
         return
@@ -149,8 +142,10 @@ def _keep_rejects(loaded: LoadedTrace, reject_file: Path | None) -> None:
 
 
 def _import_rows(report: ImportReport) -> dict[str, str]:
+    from traces.cli_info import sampling_text
+
     dropped = {
-        f"dropped: {reason.replace('_', ' ')}": f"{count:,} (first in data line {report.examples[reason]:,})"
+        f"dropped: {reason.replace('_', ' ')}": f"{count:,} (first: row {report.examples[reason]:,})"
         for reason, count in report.dropped.items()
     }
     return {
@@ -160,9 +155,9 @@ def _import_rows(report: ImportReport) -> dict[str, str]:
         **dropped,
         **{f"kept: {word.replace('_', ' ')}": f"{count:,}" for word, count in report.remarks.items()},
         **_extent_rows(report),
-        "input tokens": f"{report.input_tokens:,}",
-        "output tokens": f"{report.output_tokens:,}",
-        **({} if report.sampling_percent is None else {"sampling": f"{report.sampling_percent:g} %, as declared"}),
+        "input tokens": "unknown" if report.input_tokens is None else f"{report.input_tokens:,}",
+        "output tokens": "unknown" if report.output_tokens is None else f"{report.output_tokens:,}",
+        **({} if report.sampling_percent is None else {"sampling": sampling_text(report)}),
         "sha256": report.sha256,
     }
 

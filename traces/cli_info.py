@@ -38,8 +38,19 @@ def info(file: str, as_json: bool, **declared: Any) -> None:
     if as_json:
         known = {"format": report.format, "first_arrival": report.first_arrival, "last_arrival": report.last_arrival}
         described_figures = msgspec.to_builtins(described)
+        sampled = {
+            "sampling_percent": report.sampling_percent,
+            "real_mean_rate_per_s": real_rate_per_s(described.mean_rate_per_s, report.sampling_percent),
+        }
         print_json(
-            {"schema": 1, **known, "sha256": report.sha256, **described_figures, "steps": msgspec.to_builtins(steps)}
+            {
+                "schema": 1,
+                **known,
+                "sha256": report.sha256,
+                **sampled,
+                **described_figures,
+                "steps": msgspec.to_builtins(steps),
+            }
         )
         return
     print_pairs(file, figures(report, described, steps))
@@ -61,7 +72,8 @@ def figures(report: ImportReport, described: Description, steps: list[LineageSte
         "rows": f"{described.rows:,}",
         **times,
         "span": format_duration(report.span_us),
-        "mean rate": _figure(described.mean_rate_per_s, "/s"),
+        **({} if report.sampling_percent is None else {"sampling": sampling_text(report)}),
+        "mean rate": _mean_rate(described, report),
         "peak rate in 1 s": _figure(described.peak_rate_1s_per_s, "/s"),
         "peak rate in 10 s": _figure(described.peak_rate_10s_per_s, "/s"),
         "inter-arrival": _durations(described.interarrival_us),
@@ -73,6 +85,28 @@ def figures(report: ImportReport, described: Description, steps: list[LineageSte
         "prefix reuse": _reuse(described),
         "sessions": _sessions(described),
     }
+
+
+def sampling_text(report: ImportReport) -> str:
+    """Return what is known of the real load behind a sample."""
+    assert report.sampling_percent is not None
+    return (
+        f"{report.sampling_percent:g} % of the requests, as declared: the real rate was "
+        f"{100 / report.sampling_percent:.4g} times this, and rows are as recorded"
+    )
+
+
+def real_rate_per_s(recorded_per_s: float | None, sampling_percent: float | None) -> float | None:
+    """Return the rate of the requests of which a sample was recorded; None where the share is not declared."""
+    if recorded_per_s is None or sampling_percent is None:
+        return None
+    return recorded_per_s * 100 / sampling_percent
+
+
+def _mean_rate(described: Description, report: ImportReport) -> str:
+    recorded = _figure(described.mean_rate_per_s, "/s")
+    real = real_rate_per_s(described.mean_rate_per_s, report.sampling_percent)
+    return recorded if real is None else f"{recorded} recorded, {_figure(real, '/s')} real"
 
 
 def _concurrency(described: Description) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -22,17 +23,52 @@ _OPTIONS = (
     click.option(
         "--rate", "rate_per_s", type=float, metavar="R", help="Requests per second, for conversations without times."
     ),
-    click.option("--seed", type=int, metavar="N", help="Seed of what is drawn (--rate, ServeGen); 0 if left out."),
     click.option("--chars-per-token", type=float, metavar="C", help="Estimate lengths that are recorded as text only."),
     click.option("--endpoint-url", metavar="URL", help="S3 endpoint; the standard AWS settings if left out."),
 )
 
 
-def reading_options(command: Command) -> Command:
-    """Return the command with the options of reading; it gets them as keywords, to be given to `open_declared`."""
+def declaring_options(command: Command) -> Command:
+    """Return the command with the options of `reading_options`, for one that has a --seed of its own."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def reading_options(command: Command) -> Command:
+    """Return the command with the options of reading; it gets them as keywords, to be given to `open_declared`."""
+    seed = click.option(
+        "--seed", type=int, metavar="N", help="Seed of what is drawn (--rate, ServeGen); 0 if left out."
+    )
+    return declaring_options(seed(command))
+
+
+def output_options(text: str, *, required: bool = True) -> Callable[[Command], Command]:
+    """Return the decorator that adds -o (described by `text`) and --force; see `check_outputs`."""
+
+    def decorate(command: Command) -> Command:
+        path = click.Path(path_type=Path, dir_okay=False)
+        force = click.option("-f", "--force", is_flag=True, help="Replace a file that is there.")
+        return click.option("-o", "--output", type=path, required=required, help=text)(force(command))
+
+    return decorate
+
+
+def check_outputs(outputs: Iterable[Path | None], sources: Iterable[str | Path] = (), *, force: bool) -> None:
+    """Raise `BadInputError` when an output is one of the files being read, or is there and not to be replaced.
+
+    What is no regular file (/dev/stdout, say) is left to whoever writes it.
+    """
+    from traces.errors import BadInputError
+
+    read = [Path(source) for source in sources]
+    for output in outputs:
+        if output is None or not output.is_file():
+            continue
+        if any(source.exists() and output.samefile(source) for source in read):
+            raise BadInputError(f"{output}: that is a file being read; name another to write to")
+        if not force:
+            raise BadInputError(f"{output}: is there already; name another file, or replace it with --force")
 
 
 def open_declared(file: str, *, fmt: str | None, **declared: Any) -> LoadedTrace:

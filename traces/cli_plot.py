@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from traces.cli_options import open_declared, reading_options
+from traces.cli_options import check_outputs, open_declared, output_options, reading_options
 from traces.terminal import print_json
 
 _SUFFIXES = (".svg", ".png", ".html")
@@ -17,11 +17,9 @@ _SUFFIXES = (".svg", ".png", ".html")
 @click.command(short_help="Draw a trace as SVG, PNG or HTML.")
 @click.argument("file", metavar="FILE")
 @reading_options
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="OUT.svg, .png or .html."
-)
+@output_options("OUT.svg, .png or .html.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def plot(file: str, output: Path, as_json: bool, **declared: Any) -> None:
+def plot(file: str, *, output: Path, force: bool, as_json: bool, **declared: Any) -> None:
     """Draw FILE: rate and bursts, requests under way, gaps, index of dispersion, lengths.
 
     The HTML file is self-contained and opens offline. Needs the extra packages: pip install 'ramptrace[report]'.
@@ -31,6 +29,7 @@ def plot(file: str, output: Path, as_json: bool, **declared: Any) -> None:
 
     if output.suffix.lower() not in _SUFFIXES:
         raise BadInputError(f"{output}: a picture is written as {', '.join(_SUFFIXES)}; name it so")
+    check_outputs([output], [file], force=force)
     if not output.parent.is_dir():
         raise BadInputError(f"{output}: there is no folder {output.parent}; make it, or choose another place")
     try:
@@ -65,7 +64,7 @@ def _drawn(file: str, declared: dict[str, Any], suffix: str) -> bytes:
     spec = picture(described, find_bursts(loaded.scan()), name)
     if suffix == ".html":
         rows = figures(loaded.account(), described, steps_of(loaded.path))
-        return page(spec, name, rows, vl_convert.javascript_bundle()).encode()  # type: ignore[call-arg]
+        return page(spec, name, rows).encode()
     white = {**spec, "background": "white"}
     if suffix == ".svg":
         return vl_convert.vegalite_to_svg(white).encode()

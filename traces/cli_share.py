@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
-from traces.cli_transform import refuse_same_file
+from traces.cli_options import check_outputs, open_declared, output_options, reading_options
 from traces.terminal import print_json, print_table
 
-_output = click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True)
-_format = click.option("--format", "fmt", metavar="FORMAT", help="Name the format instead of finding it by content.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 _FORMATS = ("mooncake", "azure", "guidellm", "aiperf", "parquet")
 
 
 @click.command(short_help="Write a trace in another tool's format.")
 @click.argument("file", metavar="FILE")
-@_format
+@reading_options
 @click.option("--to", type=click.Choice(_FORMATS), required=True, help="Format to write.")
 @click.option("--drop-incomplete", is_flag=True, help="Leave out rows that lack what the format needs.")
-@_output
+@output_options("File to write.")
 @_json
-def export(file: str, *, fmt: str | None, to: str, drop_incomplete: bool, output: Path, as_json: bool) -> None:
+def export(
+    file: str, *, to: str, drop_incomplete: bool, output: Path, force: bool, as_json: bool, **declared: Any
+) -> None:
     """Write FILE as --to: what it can carry reads back equal, and what it cannot is counted.
 
     What each format carries is in docs/traces-shaping.md.
@@ -34,8 +35,8 @@ def export(file: str, *, fmt: str | None, to: str, drop_incomplete: bool, output
     from traces.export import export as write
     from traces.lineage import metadata
 
-    refuse_same_file(output, [file])
-    shaped = shaping.load(file, fmt)
+    check_outputs([output], [file], force=force)
+    shaped = shaping.load(open_declared(file, **declared))
     report = write(
         shaped.frame,
         output,
@@ -43,6 +44,7 @@ def export(file: str, *, fmt: str | None, to: str, drop_incomplete: bool, output
         origin_us=shaped.origin_us,
         drop_incomplete=drop_incomplete,
         lineage=metadata(shaped.steps),
+        sampling_percent=shaped.sampling_percent,
     )
     if as_json:
         print_json({"schema": 1, "output": str(output), "format": to, **msgspec.to_builtins(report)})
@@ -62,7 +64,7 @@ def export(file: str, *, fmt: str | None, to: str, drop_incomplete: bool, output
 
 @click.command(short_help="Take out of a trace what could tell whose it is.")
 @click.argument("file", metavar="FILE")
-@_format
+@reading_options
 @click.option(
     "--identifiers",
     type=click.Choice(["pseudonymise", "drop"]),
@@ -77,18 +79,19 @@ def export(file: str, *, fmt: str | None, to: str, drop_incomplete: bool, output
     type=click.Path(path_type=Path, dir_okay=False),
     help="Use this salt, made if missing: traces hashed with the same salt match. Keep it secret.",
 )
-@_output
+@output_options("Parquet file.")
 @_json
 def anonymise(
     file: str,
     *,
-    fmt: str | None,
     identifiers: str,
     grid: str,
     keep_date: bool,
     salt_file: Path | None,
     output: Path,
+    force: bool,
     as_json: bool,
+    **declared: Any,
 ) -> None:
     """Write FILE without identities, and report what was removed.
 
@@ -102,14 +105,14 @@ def anonymise(
     from traces.anonymise import anonymise as anonymised
     from traces.errors import BadInputError
     from traces.lineage import LineageStep, metadata
-    from traces.readers import open_trace, own
+    from traces.readers import own
     from traces.units import parse_duration_us
 
-    refuse_same_file(output, [file, *([] if salt_file is None else [str(salt_file)])])
+    check_outputs([output], [file, *([] if salt_file is None else [salt_file])], force=force)
     grid_us = None if grid == "keep" else parse_duration_us(grid)
     if grid_us == 0:
         raise BadInputError("--time 0: expected keep, or a grid above 0 such as 1s")
-    loaded = open_trace(file, fmt)
+    loaded = open_declared(file, **declared)
     choice = msgspec.convert(identifiers, Identifiers)
     rows, removed = anonymised(loaded.scan(), _salt(salt_file), identifiers=choice, grid_us=grid_us)
     origin_us = loaded.origin_us if keep_date else None
@@ -118,7 +121,7 @@ def anonymise(
     if origin_us is not None and grid_us is not None:
         origin_us -= origin_us % grid_us
     made = LineageStep(name="anonymise", parameters={"identifiers": identifiers, "time": grid, "date": keep_date})
-    own.write(output, rows.lazy(), origin_us, metadata([made]))
+    own.write(output, rows.lazy(), origin_us, metadata([made]), sampling_percent=loaded.sampling_percent)
     if as_json:
         print_json({"schema": 1, "output": str(output), "rows": rows.height, "removed": msgspec.to_builtins(removed)})
         return

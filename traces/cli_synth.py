@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 
+from traces.cli_options import check_outputs, output_options
 from traces.terminal import print_json
 
 _Command = Callable[..., None]
@@ -36,7 +36,7 @@ def _common(command: _Command) -> _Command:
         click.option("--prefix-groups", default=0, show_default=True, help="How many system prompts are shared."),
         click.option("--prefix-tokens", default=1024, show_default=True, help="How long each of them is."),
         click.option("--seed", default=0, show_default=True, help="Seed of whatever is drawn."),
-        click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True),
+        output_options("Parquet file."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     ]
     for option in reversed(options):
@@ -149,6 +149,7 @@ def _make(kind: str, options: dict[str, Any]) -> None:
     from traces.run import write_parquet
 
     output, as_json, seed = options.pop("output"), options.pop("as_json"), options.pop("seed")
+    check_outputs([output], force=options.pop("force"))
     if not output.parent.is_dir():
         raise BadInputError(f"{output}: there is no folder {output.parent}; make it, or choose another place")
     composition = compose(kind, options, seed)

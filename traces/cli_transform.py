@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from traces.cli_options import check_outputs, declaring_options, open_declared, output_options
 from traces.terminal import print_json, print_pairs
 
 if TYPE_CHECKING:
@@ -30,23 +31,44 @@ def _step(option: str, metavar: str, text: str) -> Callable[[Callable[..., None]
 
 @click.command(short_help="Change a trace step by step, and record each step.")
 @click.argument("file", metavar="FILE")
-@click.option("--format", "fmt", metavar="FORMAT", help="Name the format instead of finding it by content.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="Parquet file.")
+@declaring_options
+@output_options("Parquet file.")
 @_step("--window", "START..END", "Keep what arrives inside, such as 10m..25m.")
 @_step("--time-scale", "FACTOR", "Play FACTOR times as fast.")
-@_step("--rate-scale", "FACTOR", "FACTOR times the traffic: thinned below 1, superposed above.")
+@_step(
+    "--rate-scale",
+    "FACTOR|sampling",
+    "FACTOR times the traffic: thinned below 1, superposed above; sampling takes 100 / --sampling-percent.",
+)
 @click.option("--rate-jitter", default="10s", show_default=True, help="How far --rate-scale displaces copies.")
 @_step("--jitter-ties", "WIDTH|auto", "Spread rows that share a stamp; auto takes the source's own time grid.")
-@_step("--loop", "TIMES", "Repeat, TIMES in all.")
-@_step("--merge", "FILE", "Add another trace, starts aligned. May be given several times.")
+@_step("--loop", "TIMES|DURATION", "Repeat, TIMES in all, or until DURATION (such as 2h) has passed.")
+@_step("--merge", "FILE", "Add another trace, found by content. May be given several times.")
+@click.option(
+    "--merge-by",
+    type=click.Choice(["start", "clock"]),
+    default="start",
+    show_default=True,
+    help="Align what is merged by both starts, or by the recorded times.",
+)
 @_step("--model", "NAME,…", "Keep requests for these models.")
 @_step("--clamp-tokens", "BOUNDS", "Move lengths into bounds, such as input=..8192,output=1..512.")
 @_step("--shift-zone", "ZONE", "Read the source's clock as local to ZONE, such as Europe/Berlin or +02:00.")
-@click.option("--seed", default=0, show_default=True, help="Seed of whatever is drawn.")
+@click.option("--seed", default=0, show_default=True, help="Seed of whatever is drawn, in reading and in the steps.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def transform(
-    ctx: click.Context, /, file: str, *, fmt: str | None, output: Path, rate_jitter: str, seed: int, as_json: bool
+    ctx: click.Context,
+    /,
+    file: str,
+    *,
+    output: Path,
+    force: bool,
+    rate_jitter: str,
+    merge_by: str,
+    seed: int,
+    as_json: bool,
+    **declared: Any,
 ) -> None:
     """Change FILE step by step and write OUTPUT, a Parquet file.
 
@@ -58,24 +80,16 @@ def transform(
     from traces.lineage import metadata
     from traces.readers import own
 
-    shaped = before = shaping.load(file, fmt)
     steps = ctx.meta.get(_ORDER, [])
     if not steps:
         raise BadInputError("nothing to do: name at least one step, such as --window 10m..25m; see --help")
-    refuse_same_file(output, [file, *(value for name, value in steps if name == "merge")])
+    check_outputs([output], [file, *(value for name, value in steps if name == "merge")], force=force)
+    drawing = shaping.Drawing(seed=seed, jitter=rate_jitter, merge_by=merge_by)
+    shaped = before = shaping.load(open_declared(file, seed=seed, **declared))
     for name, value in steps:
-        shaped = shaping.apply(shaped, name, value, seed=seed, jitter=rate_jitter)
-    own.write(output, shaped.frame, shaped.origin_us, metadata(shaped.steps))
+        shaped = shaping.apply(shaped, name, value, drawing)
+    own.write(output, shaped.frame, shaped.origin_us, metadata(shaped.steps), sampling_percent=shaped.sampling_percent)
     _report(before, output, shaped, as_json=as_json)
-
-
-def refuse_same_file(output: Path, sources: list[str]) -> None:
-    """Raise `BadInputError` when the output is one of the files being read."""
-    from traces.errors import BadInputError
-
-    for source in sources:
-        if output.exists() and Path(source).exists() and output.samefile(source):
-            raise BadInputError(f"{output}: that is a file being read; name another with -o")
 
 
 def _report(before: Shaped, output: Path, shaped: Shaped, *, as_json: bool) -> None:

@@ -8,8 +8,11 @@ measured; under the emulator the endpoint clock also runs `time_scale` times fas
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import polars as pl
@@ -46,6 +49,48 @@ class EndpointClock(msgspec.Struct, frozen=True, kw_only=True):
         offset = (pl.col(column).dt.epoch("us") - self.client_epoch_us).cast(pl.Float64) * self.time_scale
         mapped = offset.round().cast(pl.Int64) + self.endpoint_epoch_us
         return mapped.cast(pl.Datetime("us", "UTC")).alias(column)
+
+
+CLOCK_SNAPSHOT = "clock-offsets"
+"""The snapshot in which a collector keeps the bounds on the offsets that it measured."""
+
+
+def clock_snapshot(bounds: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+    """Return the snapshot of measured offsets: service → how far its clock is ahead (µs, not before and not after)."""
+    return {service: {"lo_us": lo_us, "hi_us": hi_us} for service, (lo_us, hi_us) in sorted(bounds.items())}
+
+
+def offset_between(lo_us: int, hi_us: int) -> int:
+    """Return the offset to count with: none where the bounds leave room for that, else their middle."""
+    return 0 if lo_us <= 0 <= hi_us else (lo_us + hi_us) // 2
+
+
+def corrected(clock: EndpointClock, snapshot: Any) -> EndpointClock:
+    """Return a run's map with the offset that its collector measured, or as it is where nothing was measured.
+
+    Offsets of the services differ a little; all of them lie between the lowest and the highest bound. Where these
+    leave room for no offset at all, there is none, only an error; else the middle is taken.
+
+    >>> corrected(EndpointClock(), {"logs": {"lo_us": 89_600_000, "hi_us": 90_200_000}}).to_endpoint_us(0)
+    89900000
+    >>> corrected(EndpointClock(), {"logs": {"lo_us": -400_000, "hi_us": 200_000}}).error_us
+    400000
+    """
+    found = snapshot.values() if isinstance(snapshot, Mapping) else ()
+    bounds = [
+        (one["lo_us"], one["hi_us"]) for one in found if isinstance(one, Mapping) and {"lo_us", "hi_us"} <= set(one)
+    ]
+    if not bounds:
+        return clock
+    lo_us, hi_us = min(lo for lo, _ in bounds), max(hi for _, hi in bounds)
+    offset_us = offset_between(lo_us, hi_us)
+    if offset_us == 0 and clock.error_us:
+        # An emulator's clock was read far more closely than whole seconds allow.
+        return clock
+    error_us = math.ceil(max(hi_us - offset_us, offset_us - lo_us) / clock.time_scale)
+    return msgspec.structs.replace(
+        clock, endpoint_epoch_us=clock.endpoint_epoch_us + offset_us, error_us=clock.error_us + error_us
+    )
 
 
 class ClientClock:

@@ -39,6 +39,11 @@ class InvalidRunError(RamptraceError):
 EXIT_INTERRUPTED = 130
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text: polars adds lines that tell a user nothing."""
+    return str(error).partition("\n")[0]
+
+
 def did_you_mean(word: str, known: list[str]) -> str:
     """Return ` (did you mean "x"?)` for the nearest known word, or an empty string.
 

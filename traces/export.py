@@ -122,6 +122,7 @@ def export(
     origin_us: int | None,
     drop_incomplete: bool = False,
     lineage: dict[str, str] | None = None,
+    sampling_percent: float | None = None,
 ) -> ExportReport:
     """Write a trace frame in the format `to` (a key of `TARGETS`), atomically and in bounded memory; return the report.
 
@@ -130,7 +131,7 @@ def export(
     target = TARGETS[to]
     report, frame = _fitted(frame, target, to, drop_incomplete=drop_incomplete)
     if target.row is None:
-        own.write(path, frame, origin_us, lineage)
+        own.write(path, frame, origin_us, lineage, sampling_percent=sampling_percent)
         return report
     report.invented_date = to == "azure" and origin_us is None
     header = target.header

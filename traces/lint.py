@@ -39,7 +39,7 @@ _RULES: Final = {
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing worth knowing. `row` is the first data line (from 1) that shows it, where one does."""
+    """One thing worth knowing. `row` is the first row (from 1) that shows it, where one does."""
 
     code: str
     severity: Severity
@@ -66,7 +66,7 @@ def lint(frame: pl.LazyFrame, report: ImportReport) -> list[Finding]:
 
 
 class _Count:
-    """How many rows a rule holds for, and the first of them as its data line (from 1)."""
+    """How many rows a rule holds for, and the first of them (rows count from 1)."""
 
     def __init__(self) -> None:
         self.count, self.row = 0, 0
@@ -262,8 +262,9 @@ def _source(report: ImportReport, figures: _Figures) -> Iterator[Finding]:
     if report.sampling_percent is not None and report.sampling_percent < 100:
         factor = 100 / report.sampling_percent
         message = (
-            f"the source kept {report.sampling_percent:g} % of the requests, as declared: the real load was "
-            f"{factor:.4g} times this; `ramptrace trace transform --rate-scale {factor:.4g}` brings it back"
+            f"the source kept {report.sampling_percent:g} % of the requests, as declared: the real rate was "
+            f"{factor:.4g} times this, and rows are replayed as recorded; `ramptrace trace transform --rate-scale "
+            "sampling` makes up the rest from displaced copies, and says so in the file"
         )
         yield Finding(code="sampling", severity="warning", message=message)
     if report.chars_per_token is not None:

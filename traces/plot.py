@@ -109,9 +109,14 @@ def _gaps(described: Description) -> alt.Chart:
     bins = [
         {"from": max(low, 1) / US_PER_S, "to": (high + 1) / US_PER_S, "n": count}
         for low, high, count in described.interarrival_histogram_us
+        if high
     ]
+    # A gap of nothing has no place on a logarithmic axis.
+    gaps = sum(count for _, _, count in described.interarrival_histogram_us)
+    ties = sum(count for _, high, count in described.interarrival_histogram_us if not high)
+    tied = f" ({ties:,} of {gaps:,} are 0)" if ties else ""
     cv = "" if described.interarrival_cv is None else f", CV {described.interarrival_cv:.3g}"
-    return _histogram(bins, "seconds (log)", _GREEN).properties(title=_title(f"Time between arrivals{cv}"))
+    return _histogram(bins, "seconds (log)", _GREEN).properties(title=_title(f"Time between arrivals{cv}{tied}"))
 
 
 def _dispersion(described: Description) -> alt.LayerChart | alt.FacetChart:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 import json
 from collections.abc import Mapping
 from typing import Any, Final
+
+from traces.offline import content_policy, vega_script
 
 _MOUNT: Final = """
 vegaEmbed('#picture', JSON.parse(document.getElementById('spec').textContent), {mode: 'vega-lite', ast: true,
@@ -30,10 +30,9 @@ border:1px solid var(--line);border-radius:4px;font-size:12px}#vg-tooltip-elemen
 """
 
 
-def page(spec: Mapping[str, Any], title: str, figures: Mapping[str, str], bundle: str) -> str:
-    """Return the page: the picture, and the figures as a table. `bundle` is Vega, Vega-Lite and Vega-Embed."""
-    # Inside a script element only these two could end it or start a comment; both are safe to write otherwise.
-    script = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--") + _MOUNT
+def page(spec: Mapping[str, Any], title: str, figures: Mapping[str, str]) -> str:
+    """Return the page: the picture, and the figures as a table."""
+    script = vega_script(_MOUNT)
     shown = {**spec, "background": "transparent"}
     shown.pop("title", None)
     document = json.dumps(shown, allow_nan=False).replace("<", "\\u003c")
@@ -42,19 +41,11 @@ def page(spec: Mapping[str, Any], title: str, figures: Mapping[str, str], bundle
     )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{content_policy(script)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>ramptrace: {html.escape(title)}</title><style>{_CSS}</style></head>"
         f'<body><h1>{html.escape(title)}</h1><div id="picture"></div>'
         "<noscript><p>The picture needs JavaScript; the figures do not.</p></noscript>"
         f'<table>{cells}</table><script type="application/json" id="spec">{document}</script>'
         f"<script>{script}</script></body></html>\n"
-    )
-
-
-def _policy(script: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src 'none'; "
-        "connect-src 'none'; base-uri 'none'; form-action 'none'"
     )

@@ -16,7 +16,7 @@ from traces.readers.base import Batch
 
 
 def write_rejects(path: Path, batches: Iterator[Batch]) -> int:
-    """Write each dropped row as a JSON line with `row` (data line, from 1), `reason` and `raw`; return their number.
+    """Write each dropped row as a JSON line with `row` (from 1), `reason` and `raw`; return their number.
 
     `raw` is the row's text, or `raw_base64` its bytes where they are not UTF-8; neither for a source that is not text.
     Only the user may read the file: rows may hold prompts.

@@ -17,7 +17,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import dataframely as dy
 import msgspec
@@ -25,93 +25,13 @@ import polars as pl
 
 from traces.clock import EndpointClock
 from traces.errors import BadInputError
-from traces.lineage import LineageStep
+from traces.manifest import Manifest
 from traces.schema import SCHEMA_VERSION, TABLES
 
 MANIFEST = "run.json"
 _PARQUET_MAGIC = b"PAR1"
 _TEMPORARY = ".part-"
 _YEAR_9999_US = 253_370_764_800_000_000
-
-
-class TraceUsed(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Which trace a run replays, and how it was cut.
-
-    `transforms` are the steps that made the file, as its metadata states them; the window was cut after them.
-    """
-
-    source: str
-    format: str | None = None
-    sha256: str | None = None
-    window: str | None = None
-    rows: int | None = None
-    transforms: list[LineageStep] = []
-
-
-class Laps(msgspec.Struct, frozen=True, kw_only=True):
-    """How a trace is repeated: `rows` in one lap, which lasts `length_us` (endpoint time).
-
-    In lap k a row's arrival is k × `length_us` later, and its `row_id` k × `stride` higher. Arrivals from `until_us`
-    on are not sent; null is no end.
-    """
-
-    rows: int
-    length_us: int
-    stride: int
-    until_us: int | None = None
-
-
-class Stretch(msgspec.Struct, kw_only=True):
-    """A stretch of a replay without a break; a resumed run has several. Instants are client µs since 1970.
-
-    `t0_us`: when the trace's start was due, or would have been (a resumed stretch begins later in the trace).
-    `position`: how many rows of the plan lie before it. Rows due from `began_us` to `warm_up_until_us` are warm-up.
-    """
-
-    t0_us: int
-    began_us: int
-    position: int = 0
-    warm_up_until_us: int | None = None
-    ended_us: int | None = None
-
-
-class Manifest(msgspec.Struct, kw_only=True):
-    """`run.json`: what a run is, from its start on. Instants are µs since 1970 UTC on the client clock.
-
-    `state` is `running` until the replay (or the collector, alone) closes it; a run found `running` later was killed.
-    `simulated` (seed and profile) tells a run in virtual time, in which nothing was sent over any network.
-    """
-
-    run_id: str
-    schema_version: str = SCHEMA_VERSION
-    name: str = "run"
-    condition: str | None = None
-    state: Literal["running", "finished", "interrupted"] = "running"
-    emulated: bool = False
-    simulated: dict[str, Any] | None = None
-    created_us: int = 0
-    t0_us: int | None = None
-    finished_us: int | None = None
-    clock: EndpointClock = msgspec.field(default_factory=EndpointClock)
-    trace: TraceUsed | None = None
-    scenario: dict[str, Any] = msgspec.field(default_factory=dict)
-    versions: dict[str, str] = msgspec.field(default_factory=dict)
-    flush_s: float = 1.0
-    collector: dict[str, Any] | None = None
-    verdict: dict[str, Any] | None = None
-    laps: Laps | None = None
-    stretches: list[Stretch] = msgspec.field(default_factory=list)
-
-    @property
-    def warm_ups_us(self) -> list[tuple[int, int]]:
-        """The warm-up windows [begin, end), client µs since 1970: what was due in them counts for no figure."""
-        ends = ((s.began_us, s.warm_up_until_us) for s in self.stretches)
-        return [(begin, end) for begin, end in ends if end is not None and end > begin]
-
-    @property
-    def time_scale(self) -> float:
-        """How many endpoint seconds pass in one client second (1 on a real platform)."""
-        return self.clock.time_scale
 
 
 class RunDir:
@@ -201,20 +121,29 @@ class RunDir:
 
         Columns that an older minor version did not have come back null; a table that was never written is empty.
         """
-        return _scan([path for path in self.shards(table) if is_complete(path)], table)
+        files = [path for path in self.shards(table) if is_complete(path)]
+        return _scan(files, table, current=self._written_by_this_version())
+
+    def _written_by_this_version(self) -> bool:
+        try:
+            manifest = msgspec.json.decode((self.path / MANIFEST).read_bytes(), type=_Version)
+        except (OSError, msgspec.MsgspecError):
+            return False
+        return manifest.schema_version == SCHEMA_VERSION
 
     def compact(self, table: str, *, writer: str | None = None, at_least: int = 2) -> None:
         """Merge the table's shards into one; of one writer only those that are not merged yet, if there are so many.
 
         What an interrupted compaction left behind goes first, while the file that replaces it still says so: once
-        that file is itself replaced and gone, its leftovers would come back to life and double their rows.
+        that file is itself replaced and gone, its leftovers would come back to life and double their rows. Several
+        processes may each compact the shards of their own writer at the same time.
         """
-        files = self._files(table)
+        files = [path for path in self._files(table) if writer is None or _is_of(path, writer)]
         replaced = _replaced_by(files)
         for path in files:
             if path.name in replaced:
                 path.unlink()
-        whole = [path for path in self.shards(table) if is_complete(path)]
+        whole = [path for path in files if path.name not in replaced and is_complete(path)]
         old = [path for path in whole if writer is None or path.name.startswith(f"{writer}-")]
         if len(old) < at_least:
             return
@@ -222,12 +151,18 @@ class RunDir:
         number = 1 + max((int(m[1]) for p in whole if (m := re.match(r"compacted-(\d+)", p.name))), default=0)
         suffix = f"-{writer}" if writer else ""
         target = self.path / table / f"compacted-{number:06d}{suffix}.parquet"
-        write_parquet(target, _scan(old, table).collect(), {"ramptrace.replaces": ",".join(names)})
+        merged = _scan(old, table, current=self._written_by_this_version()).collect()
+        write_parquet(target, merged, {"ramptrace.replaces": ",".join(names)})
         for path in old:
             path.unlink()
 
     def _files(self, table: str) -> list[Path]:
         return sorted(path for path in (self.path / table).glob("*.parquet") if not path.name.startswith("."))
+
+
+def _is_of(path: Path, writer: str) -> bool:
+    """Tell whether a shard was written by a writer, or merged from its shards alone."""
+    return path.name.startswith(f"{writer}-") or path.stem.endswith(f"-{writer}")
 
 
 def _epochs(clock: EndpointClock) -> tuple[int, int]:
@@ -260,11 +195,36 @@ class ShardWriter:
         return path
 
 
-def _scan(files: list[Path], table: str) -> pl.LazyFrame:
+class _Version(msgspec.Struct):
+    schema_version: str
+
+
+def _scan(files: list[Path], table: str, *, current: bool) -> pl.LazyFrame:
+    """Scan shards; where some may be of an older minor version (not `current`), each by what it says that it holds."""
     schema = pl.Schema(TABLES[table])
-    if not files:
-        return pl.LazyFrame(schema=schema)
-    return pl.scan_parquet(files, schema=schema, missing_columns="insert", extra_columns="ignore")
+    older = [] if current else [path for path in files if not _fits(pl.read_parquet_schema(path), schema)]
+    newest = [path for path in files if path not in set(older)]
+    frames = [_adapted(path, schema) for path in older]
+    if newest or not frames:
+        whole = pl.scan_parquet(newest, schema=schema, missing_columns="insert", extra_columns="ignore")
+        frames.insert(0, whole if newest else pl.LazyFrame(schema=schema))
+    return frames[0] if len(frames) == 1 else pl.concat(frames)
+
+
+def _fits(found: Mapping[str, pl.DataType], schema: Mapping[str, pl.DataType]) -> bool:
+    return all(found[name] == kind for name, kind in schema.items() if name in found)
+
+
+def _adapted(path: Path, schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:
+    """Scan a shard of an older minor version, whose words were fewer; one that is none any more comes back null."""
+    frame = pl.scan_parquet(path)
+    found = frame.collect_schema()
+    return frame.select(
+        pl.col(name).cast(pl.String).cast(kind, strict=False)
+        if isinstance(kind, pl.Enum) and name in found
+        else (pl.col(name) if name in found else pl.lit(None).alias(name)).cast(kind)
+        for name, kind in schema.items()
+    )
 
 
 def write_parquet(path: Path, frame: pl.DataFrame, metadata: Mapping[str, str] | None = None) -> None:

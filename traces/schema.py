@@ -11,7 +11,7 @@ from typing import Final
 import dataframely as dy
 import polars as pl
 
-SCHEMA_VERSION: Final = "1.1"
+SCHEMA_VERSION: Final = "1.2"
 """Stored in each file's metadata. Readers accept files of the same major version; a new column raises the minor."""
 
 ANCHORS: Final = (
@@ -62,7 +62,7 @@ OUTCOMES: Final = (
     "not_sent",
 )
 
-PLATFORMS: Final = ("sagemaker", "ecs", "ec2-autoscaling", "kubernetes", "probe")
+PLATFORMS: Final = ("sagemaker", "ecs", "ec2", "kubernetes", "probe", "other")
 
 PHASES: Final = (
     "emission",
@@ -137,6 +137,11 @@ class Request(dy.Schema):
     input_tokens = dy.Int64(nullable=True, description="prompt tokens as the server reports them")
     output_tokens = dy.Int64(nullable=True, description="output tokens as the server reports them")
     chunks = dy.Int64(nullable=True, description="stream events that carried generated content")
+    chunk_us = dy.List(
+        dy.Int64(nullable=False),
+        nullable=True,
+        description="when each of them came, after sent (replay --record-chunks)",
+    )
     bytes_sent = dy.Int64(nullable=True, description="request bytes, head and body")
     bytes_received = dy.Int64(nullable=True, description="response body bytes")
     max_gap_us = dy.Int64(nullable=True, description="longest pause between two chunks")
@@ -165,7 +170,7 @@ class Observation(dy.Schema):
     method = dy.Enum(METHODS, nullable=False, description="how it is known")
     native_id = dy.String(nullable=False, description="stable id within the source")
     clock = dy.Enum(CLOCKS, nullable=False, description="clock of lo and hi")
-    resolution_us = dy.Int64(nullable=True, min=0, description="granularity of the source's stamps, or of its duration")
+    resolution_us = dy.Int64(nullable=True, min=0, description="granularity of the source's stamps")
     request_sent = _instant("when the reading that told was sent (client clock)")
     response_received = _instant("when it was received (client clock)", nullable=False)
     verified = dy.Bool(nullable=False, description="whether the source's meaning was checked on a live platform")

@@ -18,7 +18,7 @@ import polars as pl
 from traces import superpose, transform
 from traces.errors import BadInputError, did_you_mean
 from traces.lineage import LineageStep, steps_of
-from traces.readers import open_trace
+from traces.readers import LoadedTrace, Options, open_trace
 from traces.units import format_duration, parse_duration_us, parse_window_us
 
 DEFAULT_JITTER: Final = "10s"
@@ -29,38 +29,57 @@ _BOUNDS: Final = re.compile(r"(input|output)=(\d*)\.\.(\d*)")
 
 
 class Shaped(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace frame, the instant (µs since 1970 UTC) of its arrival 0 where known, and the steps that made it."""
+    """A trace frame, the instant (µs since 1970 UTC) of its arrival 0 where known, and the steps that made it.
+
+    `sampling_percent` is the share of the real requests that the rows are, where it was declared.
+    """
 
     source: str
     frame: pl.LazyFrame
     origin_us: int | None = None
+    sampling_percent: float | None = None
     steps: tuple[LineageStep, ...] = ()
 
     def after(self, frame: pl.LazyFrame, name: str, parameters: dict[str, Any], **changed: Any) -> Shaped:
-        """Return the trace after one more step; `seed` and `origin_us` may be among the changes."""
+        """Return the trace after one more step; its seed and other fields may be among the changes."""
         step = LineageStep(name=name, parameters=parameters, seed=changed.pop("seed", None))
         return msgspec.structs.replace(self, frame=frame, steps=(*self.steps, step), **changed)
 
 
-def load(source: str, fmt: str | None = None) -> Shaped:
-    """Return the trace at `source`, with the steps that its file states and where it was read from."""
-    loaded = open_trace(source, fmt)
-    earlier = steps_of(loaded.path)
-    read = LineageStep(name="read", parameters={"file": Path(source).name, "sha256": loaded.sha256})
-    return Shaped(source=source, frame=loaded.scan(), origin_us=loaded.origin_us, steps=(*earlier, read))
+class Drawing(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for all steps: the seed, how far copies are displaced, and how merged traces are aligned."""
+
+    seed: int = 0
+    jitter: str = DEFAULT_JITTER
+    merge_by: str = "start"
 
 
-def apply(shaped: Shaped, name: str, text: str, *, seed: int, jitter: str = DEFAULT_JITTER) -> Shaped:
+def load(loaded: LoadedTrace) -> Shaped:
+    """Return a trace to be shaped, with the steps that its file states and how it was read."""
+    file = {"file": Path(loaded.source).name, "sha256": loaded.sha256}
+    read = LineageStep(name="read", parameters=file | loaded.declared, seed=loaded.drawn_seed)
+    return Shaped(
+        source=loaded.source,
+        frame=loaded.scan(),
+        origin_us=loaded.origin_us,
+        sampling_percent=loaded.sampling_percent,
+        steps=(*steps_of(loaded.path), read),
+    )
+
+
+def apply(shaped: Shaped, name: str, text: str, drawing: Drawing) -> Shaped:
     """Return the trace after the step `name` (a key of `STEPS`) with what the user wrote for it.
 
     The draws of a step depend on the seed and on its place among the steps. Raises `BadInputError` for a value that
     makes no sense, and for a step that leaves no row.
     """
-    drawn = seed + sum(step.seed is not None for step in shaped.steps)
+    drawn = drawing.seed + sum(step.seed is not None for step in shaped.steps)
     if name == "rate-scale":
-        return _rate_scale(shaped, text, drawn, jitter)
+        return _rate_scale(shaped, text, drawn, drawing.jitter)
     if name == "jitter-ties":
         return _jitter_ties(shaped, text, drawn)
+    if name == "merge":
+        return _merge(shaped, text, drawing)
     return STEPS[name](shaped, text)
 
 
@@ -80,6 +99,8 @@ def _time_scale(shaped: Shaped, text: str) -> Shaped:
 
 
 def _rate_scale(shaped: Shaped, text: str, seed: int, jitter: str) -> Shaped:
+    if text == "sampling":
+        return _whole_population(shaped, seed, jitter)
     factor = _factor("--rate-scale", text)
     if factor > _RATE_LIMIT:
         raise BadInputError(f"--rate-scale {text}: at most {_RATE_LIMIT} times the traffic can be made of one trace")
@@ -100,6 +121,19 @@ def _rate_scale(shaped: Shaped, text: str, seed: int, jitter: str) -> Shaped:
     return shaped.after(made, "rate-scale", parameters, seed=seed)
 
 
+def _whole_population(shaped: Shaped, seed: int, jitter: str) -> Shaped:
+    """Return the trace at the rate of all requests of which it is a sample; nothing is left to be rescaled then."""
+    percent = shaped.sampling_percent
+    if percent is None:
+        raise BadInputError(
+            f"{shaped.source}: nobody said which share of the requests it is; state it with --sampling-percent"
+        )
+    whole = _rate_scale(shaped, repr(100 / percent), seed, jitter)
+    step = whole.steps[-1]
+    stated = msgspec.structs.replace(step, parameters=step.parameters | {"sampling_percent": percent})
+    return msgspec.structs.replace(whole, steps=(*whole.steps[:-1], stated), sampling_percent=None)
+
+
 def _jitter_ties(shaped: Shaped, text: str, seed: int) -> Shaped:
     width_us = None if text == "auto" else parse_duration_us(text)
     if width_us == 0:
@@ -108,19 +142,52 @@ def _jitter_ties(shaped: Shaped, text: str, seed: int) -> Shaped:
 
 
 def _loop(shaped: Shaped, text: str) -> Shaped:
-    if not text.isdecimal() or not 1 <= int(text) <= _LOOP_LIMIT:
-        raise BadInputError(f"--loop {text}: expected how many times in all, from 1 to {_LOOP_LIMIT:,}")
     facts = superpose.facts_of(shaped.frame)
     if facts.span_us == 0:
         raise BadInputError(f"{shaped.source}: all rows arrive at one instant; a loop of it has no length")
-    return shaped.after(superpose.loop(shaped.frame, int(text), facts), "loop", {"times": int(text)})
+    times, end_us = _rounds(text, superpose.loop_period_us(facts))
+    looped = superpose.loop(shaped.frame, times, facts)
+    if end_us is None:
+        return shaped.after(looped, "loop", {"times": times})
+    return shaped.after(transform.window(looped, 0, end_us), "loop", {"duration": text})
 
 
-def _merge(shaped: Shaped, text: str) -> Shaped:
-    other = load(text)
+def _rounds(text: str, period_us: int) -> tuple[int, int | None]:
+    """Return how many rounds were asked for, and after how many µs the last is cut, where a duration was given."""
+    try:
+        end_us = None if text.isdecimal() else parse_duration_us(text)
+        times = int(text) if end_us is None else math.ceil(end_us / period_us)
+    except BadInputError:
+        times, end_us = 0, None
+    if not 1 <= times <= _LOOP_LIMIT:
+        raise BadInputError(
+            f"--loop {text}: expected how many times, or for how long, such as 2h; {_LOOP_LIMIT:,} rounds at most"
+        )
+    return times, end_us
+
+
+def _merge(shaped: Shaped, text: str, drawing: Drawing) -> Shaped:
+    other = load(open_trace(text, None, Options(seed=drawing.seed)))
+    if shaped.sampling_percent != other.sampling_percent:
+        raise BadInputError(
+            f"{text}: {_share(other)}, and {shaped.source} {_share(shaped)}; bring both to their real rates first, "
+            "with --rate-scale sampling"
+        )
+    offset_us, origin_us = 0, shaped.origin_us
+    if drawing.merge_by == "clock":
+        if shaped.origin_us is None or other.origin_us is None:
+            undated = shaped.source if shaped.origin_us is None else text
+            raise BadInputError(f"{undated}: its times are relative to its start; merge it with --merge-by start")
+        offset_us, origin_us = other.origin_us - shaped.origin_us, min(shaped.origin_us, other.origin_us)
     number = 1 + sum(step.name == "merge" for step in shaped.steps)
-    merged = superpose.merge(shaped.frame, other.frame, superpose.facts_of(shaped.frame), number)
-    return shaped.after(merged, "merge", {"with": msgspec.to_builtins(list(other.steps))})
+    merged = superpose.merge(shaped.frame, other.frame, superpose.facts_of(shaped.frame), number, offset_us)
+    parameters = {"with": msgspec.to_builtins(list(other.steps)), "by": drawing.merge_by}
+    return shaped.after(merged, "merge", parameters, origin_us=origin_us)
+
+
+def _share(shaped: Shaped) -> str:
+    percent = shaped.sampling_percent
+    return "is not declared a sample" if percent is None else f"is a sample of {percent:g} %"
 
 
 def _models(shaped: Shaped, text: str) -> Shaped:
@@ -190,9 +257,8 @@ STEPS: Final[dict[str, Callable[[Shaped, str], Shaped]]] = {
     "window": _window,
     "time-scale": _time_scale,
     "loop": _loop,
-    "merge": _merge,
     "model": _models,
     "clamp-tokens": _clamp_tokens,
     "shift-zone": _shift_zone,
 }
-"""The steps that draw nothing, by name; `apply` knows `rate-scale` and `jitter-ties` besides."""
+"""The steps that draw nothing, by name; `apply` knows `rate-scale`, `jitter-ties` and `merge` besides."""

@@ -74,7 +74,7 @@ def loop(frame: pl.LazyFrame, times: int, facts: Facts) -> pl.LazyFrame:
 
     Within a round nothing changes; windows longer than a round see the same count again and again.
     """
-    period_us = facts.span_us + round(facts.span_us / max(1, facts.rows - 1))
+    period_us = loop_period_us(facts)
     shared = _shared_blocks(frame, facts)
     rounds = [
         _own_identity(frame.with_columns(pl.col("arrival_us") + number * period_us), number, facts, shared)
@@ -83,18 +83,26 @@ def loop(frame: pl.LazyFrame, times: int, facts: Facts) -> pl.LazyFrame:
     return pl.concat(rounds)
 
 
-def merge(frame: pl.LazyFrame, other: pl.LazyFrame, facts: Facts, number: int = 1) -> pl.LazyFrame:
-    """Return both traces together, their starts aligned. Nothing of `other` is taken for a part of `frame`.
+def loop_period_us(facts: Facts) -> int:
+    """Return how long one round of a loop lasts: to the last arrival, and a mean gap."""
+    return facts.span_us + round(facts.span_us / max(1, facts.rows - 1))
+
+
+def merge(frame: pl.LazyFrame, other: pl.LazyFrame, facts: Facts, number: int = 1, offset_us: int = 0) -> pl.LazyFrame:
+    """Return both traces together, `other` begun `offset_us` after `frame` (before it, if negative).
+
+    Nothing of `other` is taken for a part of `frame`. Arrivals count from the earlier start.
 
     The index of dispersion of independent traffic is the mean of the two, weighted by their rates.
     """
     apart = other.with_columns(
+        _offset("arrival_us", max(offset_us, 0)),
         _offset("row_id", facts.next_row_id),
         _offset("parent_row", facts.next_row_id),
         pl.format("{}/{}", pl.col("session_id"), pl.lit(f"merged{number}")).alias("session_id"),
         pl.col("prefix_blocks").list.eval(pl.element() + facts.next_block),
     )
-    return frame.merge_sorted(apart, "arrival_us")
+    return frame.with_columns(_offset("arrival_us", max(-offset_us, 0))).merge_sorted(apart, "arrival_us")
 
 
 def _unit(facts: Facts) -> pl.Expr:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from analysis.analyse import RunAnalysis
 from analysis.compare import Comparison
 from analysis.report.markup import Markup, element, joined, json_block
 from analysis.report.pair_sections import comparison_section
+from analysis.report.parts import Charts
 from analysis.report.sections import run_section
 from analysis.report.style import CSS
 from analysis.report.words import EMULATED, arm_verdict, failed_words, pair_headline, run_headline
 from traces.errors import BadInputError
+from traces.offline import content_policy, vega_script
 from traces.run import write_atomically
 
 _MOUNT: Final = """
@@ -46,26 +46,28 @@ def write_report(runs: Sequence[RunAnalysis], comparison: Comparison | None = No
     return path
 
 
+def sections(runs: Sequence[RunAnalysis], comparison: Comparison | None) -> tuple[list[Markup], Charts]:
+    """Return the report's sections, and the charts that belong into their places."""
+    charts: Charts = {}
+    body = [] if comparison is None else [comparison_section(comparison, charts)]
+    alone = comparison is None and len(runs) == 1
+    body += [run_section(run, charts, number, alone=alone) for number, run in enumerate(runs, 1)]
+    return body, charts
+
+
 def page(runs: Sequence[RunAnalysis], comparison: Comparison | None) -> str:
     """Return the whole page."""
-    charts: dict[str, Any] = {}
-    body = []
-    if comparison is not None:
-        body.append(comparison_section(comparison, charts))
-    body += [
-        run_section(run, charts, number, alone=comparison is None and len(runs) == 1)
-        for number, run in enumerate(runs, 1)
-    ]
+    body, charts = sections(runs, comparison)
     sentence = pair_headline(comparison.pairs[0]) if comparison is not None else run_headline(runs[0])
     emulated = any(run.manifest.emulated for run in runs)
     verdict = arm_verdict(runs)
     failed = [(run.manifest.condition or run.manifest.run_id, failed_words(run)) for run in runs]
-    script = Markup(_bundle() + _MOUNT)
+    script = Markup(vega_script(_MOUNT))
     title = " against ".join(run.manifest.condition or run.manifest.run_id for run in runs)
     head = element(
         "head",
         Markup('<meta charset="utf-8">'),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{content_policy(script)}">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Markup('<meta name="color-scheme" content="light dark">'),
         element("title", f"ramptrace: {title}"),
@@ -89,23 +91,4 @@ def page(runs: Sequence[RunAnalysis], comparison: Comparison | None) -> str:
     return f"<!doctype html>\n{element('html', head, content, lang='en')}\n"
 
 
-def _bundle() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script, as installed; nothing is fetched."""
-    try:
-        import vl_convert
-    except ImportError:
-        raise BadInputError("reports need the extra packages: pip install 'ramptrace[report]'") from None
-    script: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
-    # Inside a script element only these two could end it or start a comment; both are safe to write otherwise in JS.
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-def _policy(script: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src 'none'; "
-        "connect-src 'none'; base-uri 'none'; form-action 'none'"
-    )
-
-
-__all__ = ["joined", "page", "write_report"]
+__all__ = ["joined", "page", "sections", "write_report"]

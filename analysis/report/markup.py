@@ -38,10 +38,12 @@ def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], numeric: Iterable[
     right = set(numeric)
 
     def cells(kind: str, row: Sequence[Any]) -> Markup:
-        return element("tr", *(element(kind, c, class_="n" if i in right else None) for i, c in enumerate(row)))
+        scope = "col" if kind == "th" else None
+        marks = ("n" if i in right else None for i in range(len(row)))
+        return element("tr", *(element(kind, c, class_=m, scope=scope) for c, m in zip(row, marks, strict=True)))
 
     body = element("tbody", *(cells("td", row) for row in rows))
-    return element("div", element("table", element("thead", cells("th", head)), body), class_="scroll")
+    return _scrolling(element("table", element("thead", cells("th", head)), body))
 
 
 def grouped_table(
@@ -57,8 +59,15 @@ def grouped_table(
             cells = (element("td", c, class_="n" if j in right else None) for j, c in enumerate(row, 1))
             lines.append(element("tr", first, *cells))
         bodies.append(element("tbody", *lines))
-    top = element("tr", *(element("th", c, class_="n" if i in right else None) for i, c in enumerate(head)))
-    return element("div", element("table", element("thead", top), *bodies), class_="scroll")
+    top = element(
+        "tr", *(element("th", c, class_="n" if i in right else None, scope="col") for i, c in enumerate(head))
+    )
+    return _scrolling(element("table", element("thead", top), *bodies))
+
+
+def _scrolling(table: Markup) -> Markup:
+    """Return a table in a box that scrolls where it is too wide, also by keyboard."""
+    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label="table")
 
 
 def json_block(identifier: str, document: Any) -> Markup:

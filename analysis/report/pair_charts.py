@@ -15,21 +15,22 @@ from traces.units import US_PER_S
 
 def lanes(pair: Pair) -> Spec | None:
     """Return both arms' start-ups as the pair identifies them: machine, image and model on a lane each."""
-    if pair.pull is None or pair.pull.before_us is None or pair.provisioning_us is None:
+    pull = pair.pull
+    if pull is None or pull.before_us is None or pull.after_us is None or pair.provisioning_us is None:
         return None
     sides = (
-        (pair.before, pair.pull.before_us, pair.download_before, pair.startup_before_us),
-        (pair.after, pair.pull.after_us, pair.download_after, pair.startup_after_us),
+        (pair.before, pull.before_us, pair.download_before, pair.startup_before_us),
+        (pair.after, pull.after_us, pair.download_after, pair.startup_after_us),
     )
     rows: list[dict[str, Any]] = []
     order, up = [], pair.provisioning_us
-    for arm, pull, download, startup in sides:
+    for arm, pulled, download, startup in sides:
         assert download is not None
         machine, image, model = (f"{arm} · {what}" for what in ("unit", "image", "model"))
         order += [machine, image, model]
         rows.append(_bar(machine, 0, up, "provisioning"))
-        rows.append(_bar(machine, up + max(pull, download.at_us), startup, "start"))
-        rows.append(_bar(image, up, up + pull, "pull"))
+        rows.append(_bar(machine, up + max(pulled, download.at_us), startup, "start"))
+        rows.append(_bar(image, up, up + pulled, "pull"))
         rows.append(_bar(model, up, up + download.at_us, "download"))
     y = alt.Y("lane:N", sort=order, title=None, axis=alt.Axis(labelLimit=260))
     bars = (

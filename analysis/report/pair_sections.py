@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from analysis.compare import Comparison
 from analysis.pairs import Pair
 from analysis.report import pair_charts, palette
+from analysis.report.consequences import statistics_lines
+from analysis.report.ecdf import COLOURS, ecdf_chart, ecdf_note
 from analysis.report.markup import Markup, element, table
-from analysis.report.parts import Charts, figure, key
+from analysis.report.parts import Charts, figure
 from analysis.report.words import (
     HOW_A_PAIR,
     NOT_THE_LINE,
@@ -21,6 +23,17 @@ from analysis.report.words import (
     seconds_text,
     span_text,
 )
+
+_LANES_KEYS: Final = tuple(
+    (palette.colour(phase), words)
+    for phase, words in {
+        "provisioning": "provisioning",
+        "pull": "pull",
+        "download": "download",
+        "start": "start and registration",
+    }.items()
+)
+_LANES_NOTE: Final = element("p", "The container starts when image and model are both there.", class_="soft")
 
 
 def comparison_section(comparison: Comparison, charts: Charts) -> Markup:
@@ -75,18 +88,14 @@ def _pair(pair: Pair, charts: Charts, place: str) -> list[Any]:
             )
         )
     found: list[Any] = [table(("", pair.before, pair.after, "known how"), rows, numeric=(1, 2))]
-    found += [element("p", note, class_="soft") for note in pair.notes]
+    found += [element("p", told, class_="soft") for told in (*statistics_lines(pair), *pair.notes)]
     title = "The two start-ups, as the pair tells them apart"
-    found += figure(title, pair_charts.lanes(pair), charts, f"{place}-lanes", _lanes_note())
+    found += figure(title, pair_charts.lanes(pair), charts, f"{place}-lanes", _LANES_NOTE, keys=_LANES_KEYS)
     note = element("p", "; ".join(f"{name}: {words}" for name, words in SPLIT_WORDS.items()) + ".", class_="soft")
     found += figure("From before to after", pair_charts.decomposition(pair), charts, f"{place}-steps", note)
+    keys = tuple(zip(COLOURS, (pair.before, pair.after), strict=True))
+    note = element("p", ecdf_note(pair), class_="soft")
+    found += figure("How start-ups are distributed", ecdf_chart(pair), charts, f"{place}-ecdf", note, keys=keys)
     if pair.sensitivity is not None:
         found.append(element("p", order_words(pair.sensitivity), class_="soft"))
     return found
-
-
-def _lanes_note() -> Markup:
-    names = {"provisioning": "provisioning", "pull": "pull", "download": "download", "start": "start and registration"}
-    keys = (key(palette.colour(phase), words) for phase, words in names.items())
-    caption = "The container starts when image and model are both there."
-    return element("div", element("p", *keys), element("p", caption, class_="soft"))

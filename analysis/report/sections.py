@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from analysis.analyse import RunAnalysis
+from analysis.gate import held
 from analysis.latency import MEASURES
+from analysis.reached import Objective
 from analysis.records import PhaseRow, ScaleOutResult
 from analysis.report import charts as draw
 from analysis.report import palette
+from analysis.report.cost import cost_table, reached_table
+from analysis.report.ladder import AlarmRule, alarm_rule, ladder, ladder_note
 from analysis.report.markup import Markup, element, grouped_table, table
-from analysis.report.parts import Charts, figure, key
+from analysis.report.parts import Charts, drawn, figure
+from analysis.report.provenance import gaps, provenance
+from analysis.report.summary import summary
 from analysis.report.words import (
     CRITICAL,
     MARGINAL_UNIT,
@@ -25,10 +31,17 @@ from analysis.report.words import (
     units_words,
     window_of,
 )
-from traces.clock import to_datetime
-from traces.units import format_duration
 
 _MOST_UNTRUSTED: Final = 50
+_DEMAND_KEYS: Final = (
+    (palette.DEMAND, "offered load"),
+    (palette.CAPACITY, "ready capacity"),
+    (palette.DEFICIT, "deficit"),
+)
+_LATENCY_KEYS: Final = (
+    (palette.FROM_DUE, "from due: what a user felt, waiting included"),
+    (palette.FROM_SENT, "from sent: what the endpoint did"),
+)
 
 
 def run_section(analysis: RunAnalysis, charts: Charts, number: int, *, alone: bool) -> Markup:
@@ -37,21 +50,28 @@ def run_section(analysis: RunAnalysis, charts: Charts, number: int, *, alone: bo
     parts: list[Any] = [element("h2", f"Run {manifest.condition or manifest.name}")]
     if not alone:
         parts.append(element("p", run_headline(analysis)))
+    parts.append(summary(analysis))
     parts += figure(
         "Offered load" if analysis.unit_rate is None else "Demand against ready capacity",
         draw.demand_chart(analysis),
         charts,
         f"run{number}-demand",
         _demand_note(analysis),
+        keys=_DEMAND_KEYS if analysis.unit_rate is not None else _DEMAND_KEYS[:1],
     )
+    rule = alarm_rule(analysis.snapshots)
     for found in analysis.scale_outs:
-        parts += _scale_out(found, charts, f"run{number}-out{found.index}")
+        parts += _scale_out(found, analysis.objective, charts, f"run{number}-out{found.index}", rule)
     parts += _latency(analysis, charts, f"run{number}-latency")
     parts += [element("h3", "Replay fidelity"), _fidelity(analysis)]
+    if judged := held(analysis):
+        rows = [(one.threshold.text, one.status, one.reason) for one in judged]
+        parts += [element("h3", "Gate"), table(("threshold", "result", "why"), rows)]
     if analysis.findings:
         items = (element("li", f.text, class_=f.severity) for f in analysis.findings)
         parts += [element("h3", "What to know about the data"), element("ul", *items)]
-    parts.append(element("div", element("h3", "Provenance"), _provenance(analysis), class_="whole"))
+    parts += gaps(analysis)
+    parts.append(element("div", element("h3", "Provenance"), provenance(analysis), class_="whole"))
     return element("section", *parts)
 
 
@@ -63,31 +83,25 @@ def _demand_note(analysis: RunAnalysis) -> Markup:
             if analysis.scale_outs
             else f"{units_words(analysis)} What one unit can do is read around a scale-out only."
         )
-        text = f"{why} Capacity is not drawn."
-        demand = element("p", key(palette.DEMAND, "offered load"))
-        return element("div", demand, element("p", text, class_="soft"))
+        return element("p", f"{why} Capacity is not drawn.", class_="soft")
     short = analysis.deficit_requests or 0.0
     text = (
         f"One unit delivered {rate.requests_per_s:.2f} requests/s ({rate.tokens_per_s:.0f} tokens/s) while saturated "
         f"in this very run; by that, demand exceeded ready capacity by {short:.0f} requests in all."
     )
-    keys = (
-        key(palette.DEMAND, "offered load"),
-        key(palette.CAPACITY, "ready capacity"),
-        key(palette.DEFICIT, "deficit"),
-    )
-    return element("div", element("p", *keys), element("p", text, class_="soft"))
+    return element("p", text, class_="soft")
 
 
-def _scale_out(found: ScaleOutResult, charts: Charts, place: str) -> list[Any]:
+def _scale_out(
+    found: ScaleOutResult, objective: Objective, charts: Charts, place: str, rule: AlarmRule | None
+) -> list[Any]:
     units = f"{_count(found.units_before)} → {_count(found.units_desired)} units"
     parts: list[Any] = [element("h3", f"Scale-out {found.index + 1}: {units}")]
     if found.index:
         parts.append(element("p", headline(found)))
     spec = draw.waterfall(found)
     if spec is not None:
-        charts[place] = spec
-        parts.append(element("div", id=place, class_="chart", role="img", aria_label="phases over time"))
+        parts.append(drawn(f"Scale-out {found.index + 1}: phases over time", spec, charts, place))
         parts.append(
             element(
                 "p",
@@ -109,6 +123,9 @@ def _scale_out(found: ScaleOutResult, charts: Charts, place: str) -> list[Any]:
         head = ("phase", "critical, s", "critical bounds, s", "own length, s", "bounds, s", "known how")
         parts.append(element("div", *_terms(found), class_="soft terms"))
         parts.append(table(head, rows, numeric=(1, 2, 3, 4)))
+    note = element("p", ladder_note(rule), class_="soft")
+    parts += figure("Detection, rung by rung", ladder(found, rule), charts, f"{place}-ladder", note)
+    parts += [*reached_table(found), *cost_table(found, objective)]
     return [*parts, *_units(found)]
 
 
@@ -156,12 +173,8 @@ _MEASURE_WORDS: Final = {"ttft": "time to first token", "end_to_end": "end to en
 
 
 def _latency(analysis: RunAnalysis, charts: Charts, place: str) -> list[Any]:
-    keys = element(
-        "p",
-        key(palette.FROM_DUE, "from due: what a user felt, waiting included"),
-        key(palette.FROM_SENT, "from sent: what the endpoint did"),
-    )
-    parts = figure("Time to first token", draw.latency_chart(analysis, "p50"), charts, place, keys)
+    title = "Time to first token"
+    parts = figure(title, draw.latency_chart(analysis, "p50"), charts, place, keys=_LATENCY_KEYS)
     parts += figure(None, draw.latency_chart(analysis, "p95"), charts, f"{place}_p95")
     groups = {}
     for window, row in analysis.latency.items():
@@ -220,21 +233,3 @@ def _untrusted(windows: Sequence[dict[str, Any]]) -> list[Any]:
         rows.append((f"and {len(windows) - _MOST_UNTRUSTED} more", "", ""))
     note = "In these windows the load generator itself was late, so their latencies say nothing of the endpoint."
     return [element("p", note, class_="soft"), table(("from (UTC)", "to", "why"), rows)]
-
-
-def _provenance(analysis: RunAnalysis) -> Markup:
-    m = analysis.manifest
-    offset = f"×{m.time_scale:g}, map accurate to {format_duration(m.clock.error_us)} of client time"
-    rows = [
-        ("run", element("code", m.run_id)),
-        ("condition", m.condition or "none stated"),
-        ("started", "unknown" if m.t0_us is None else to_datetime(m.t0_us).isoformat(timespec="seconds")),
-        ("state", m.state),
-        ("platform", f"{analysis.platform or 'unknown'}{', emulated' if m.emulated else ''}"),
-        ("trace", "unknown" if m.trace is None else m.trace.source),
-        ("trace sha256", element("code", (m.trace.sha256 if m.trace else None) or "unknown")),
-        ("endpoint clock", offset),
-        ("versions", ", ".join(f"{k} {v}" for k, v in sorted(m.versions.items())) or "unknown"),
-        ("table version", m.schema_version),
-    ]
-    return element("div", table(("what", "value"), rows), class_="free")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Final
 
 from analysis.analyse import RunAnalysis
 from analysis.compare import Comparison
+from analysis.gate import held
 from analysis.pairs import Pair
 from analysis.records import PhaseRow, ScaleOutResult
 from analysis.report import palette
+from analysis.report.consequences import cost_lines, reached_lines, statistics_lines
+from analysis.report.gates import MARKS as GATE_MARKS
 from analysis.report.words import (
     BEYOND_DOWNLOAD,
     CRITICAL,
@@ -41,6 +45,7 @@ from traces.units import US_PER_S, format_duration
 WIDTH: Final = 80
 _BAR: Final = 24
 _MOST_UNTRUSTED: Final = 5
+_MOST_RUNS_TOLD: Final = 4
 _MARK: Final = {"error": "!!", "warning": "! ", "info": "  "}
 
 
@@ -55,8 +60,13 @@ def run_text(analysis: RunAnalysis, *, colour: bool = False) -> str:
     if failed:
         lines += _wrapped(failed, first="! ", rest="  ")
     for found in analysis.scale_outs:
-        lines += ["", *_scale_out(found, colour)]
+        lines += ["", *_scale_out(found, colour), *reached_lines(found), *cost_lines(found, analysis.objective)]
     lines += ["", *_latency(analysis), "", *_fidelity(analysis)]
+    if judged := held(analysis):
+        lines += ["", "Gate"]
+        for one in judged:
+            text = f"{one.threshold.text}: {one.status}, {one.reason}"
+            lines += _wrapped(text, first=f"  {GATE_MARKS[one.status]} ", rest="     ")
     if analysis.findings:
         lines += ["", "What to know about the data"]
         for finding in analysis.findings:
@@ -64,14 +74,24 @@ def run_text(analysis: RunAnalysis, *, colour: bool = False) -> str:
     return "\n".join(lines)
 
 
+def report_text(runs: Sequence[RunAnalysis], comparison: Comparison | None, *, colour: bool = False) -> str:
+    """Return what the HTML report says, for a terminal: the comparison, where there is one, and then each run."""
+    parts = [] if comparison is None else [comparison_text(comparison)]
+    parts += [run_text(run, colour=colour) for run in runs]
+    return f"\n\n{'─' * WIDTH}\n\n".join(parts)
+
+
 def comparison_text(comparison: Comparison) -> str:
     """Return the summary of a comparison."""
     lines: list[str] = []
     for pair in comparison.pairs:
         lines += [*_wrapped(pair_headline(pair)), "", *_pair_table(pair), ""]
+        for told in statistics_lines(pair):
+            lines += _wrapped(told, first="  ", rest="    ")
         for note in pair.notes:
             lines += _wrapped(note, first="  ! ", rest="    ")
-    for run in comparison.runs:
+    # Of many runs the table's totals are enough.
+    for run in comparison.runs if len(comparison.runs) <= _MOST_RUNS_TOLD else ():
         failed = failed_words(run)
         if failed:
             lines += _wrapped(f"{run.manifest.condition or run.manifest.run_id}: {failed}", first="! ", rest="  ")
@@ -235,4 +255,4 @@ def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
     return textwrap.wrap(clean, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 
-__all__ = ["WIDTH", "comparison_text", "format_duration", "run_text"]
+__all__ = ["WIDTH", "comparison_text", "format_duration", "report_text", "run_text"]

@@ -65,14 +65,19 @@ def headline(found: ScaleOutResult) -> str:
     if found.censored:
         return "Capacity was NOT reached while the run was watched."
     parts = sorted((p for p in found.phases if p.parent is None and p.critical_us > 0), key=lambda p: -p.critical_us)
-    listed = [f"{format_duration(p.critical_us)} {words_for(p.phase)}" for p in parts if p.critical_us >= US_PER_S]
+    listed = [(p, words_for(p.phase)) for p in parts if p.critical_us >= US_PER_S]
     if found.time_to_capacity_us is not None:
         total, what = found.time_to_capacity_us, "Capacity took"
     else:
         total, what = found.startup_us or 0, "Start-up took"
-    if not listed:
+    if not listed or not total:
         return f"{what} {format_duration(total)}."
-    return f"{what} {format_duration(total)}: {join_words(listed)}."
+    (first, words), rest = listed[0], listed[1:]
+    length = "" if len(listed) == 1 else f" ({format_duration(first.critical_us)})"
+    text = f"{what} {format_duration(total)}; {first.critical_us / total:.0%} of it was {words}{length}"
+    if rest:
+        text += f", then {join_words([f'{words} ({format_duration(p.critical_us)})' for p, words in rest])}"
+    return f"{text}."
 
 
 def run_headline(analysis: RunAnalysis) -> str:
@@ -92,7 +97,7 @@ def units_words(analysis: RunAnalysis) -> str:
     told = f"The endpoint had {first} unit{'' if first == 1 else 's'}"
     if len(analysis.capacity) > 1:
         return f"{told} at the start and {analysis.capacity[-1].units} at the end."
-    if described_units(analysis.snapshots, "describe-endpoint-last") == first:
+    if described_units(analysis.snapshots, "last") == first:
         return f"{told} from the start and never changed."
     return f"{told} at the start; no change was seen."
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from loadgen.collect.anchors import SAGEMAKER
-from loadgen.collect.aws import Api
-from loadgen.collect.base import Answer, DeniedError, Reading, Row, Watched
+from loadgen.collect.aws import Api, Permission
+from loadgen.collect.base import Answer, DeniedError, Reading, Row, SourceError, SourceUnreachableError, ThrottledError
+from loadgen.collect.redaction import kept
 from loadgen.collect.rows import observation
+from loadgen.collect.scaling import AlarmBook, Scaled
 from traces.clock import to_datetime, to_us
 from traces.units import US_PER_S
 
@@ -26,35 +28,54 @@ class Alarms:
     """Reads the history of the alarms that the scaling policies name."""
 
     name = "cloudwatch:alarm-history"
+    # Documents differ: 14 days, or 30.
+    kept_us: int | None = 14 * 86_400 * US_PER_S
+    permissions: ClassVar = (
+        Permission(
+            "cloudwatch",
+            "describe_alarm_history",
+            ("cloudwatch:DescribeAlarmHistory",),
+            "when the alarm was raised, and the first breach",
+        ),
+        Permission(
+            "cloudwatch",
+            "describe_alarms",
+            ("cloudwatch:DescribeAlarms",),
+            "how the alarms are set: period, threshold, datapoints",
+        ),
+    )
 
-    def __init__(self, api: Api, watched: Watched, period_us: int, alarm_names: Callable[[], list[str]]) -> None:
+    def __init__(self, api: Api, scaled: Scaled, period_us: int, alarms: AlarmBook) -> None:
         self.period_us = period_us
         self._api = api
-        self._watched = watched
-        self._alarm_names = alarm_names
+        self._scaled = scaled
+        self._alarms = alarms
         self._settings: dict[str, dict[str, Any]] = {}
         self._settings_left = 0
         self._settings_denied = False
-        self._complete_us = watched.since_us
+        self._complete_us = scaled.since_us
 
     async def poll(self, now_us: int) -> Reading:
         """Return the history's rows since a little before the last complete reading, and the alarms' settings."""
-        names = self._alarm_names()
+        # An alarm whose name is not known yet is not one that stayed silent.
+        names = await self._alarms.names(now_us)
         reading = Reading()
         await self._read_settings(names, reading)
-        start_us = max(self._watched.since_us, min(self._complete_us, now_us) - _WINDOW_US)
+        start_us = max(self._scaled.since_us, min(self._complete_us, now_us) - _WINDOW_US)
         for name in names:
             scope: dict[str, Any] = {
                 "AlarmName": name,
                 "StartDate": to_datetime(start_us),
                 "ScanBy": "TimestampDescending",
             }
-            async for page in self._api.pages("describe_alarm_history", **scope):
-                for item in page.data.get("AlarmHistoryItems", []):
-                    reading.observations += history_rows(
-                        item, self._settings.get(name, {}), page, self._watched.resource
-                    )
-        if names:
+            try:
+                async for page in self._api.pages("describe_alarm_history", **scope):
+                    for item in page.data.get("AlarmHistoryItems", []):
+                        rows = history_rows(item, self._settings.get(name, {}), page, self._scaled.resource)
+                        reading.observations += [inward(row) for row in rows] if name in self._alarms.inward else rows
+            except (ThrottledError, SourceUnreachableError) as error:
+                reading.failures.append(error)
+        if not reading.failures:
             self._complete_us = now_us
         return reading
 
@@ -67,13 +88,18 @@ class Alarms:
         try:
             async for page in self._api.pages("describe_alarms", AlarmNames=names[:_NAMES_AT_MOST]):
                 alarms += page.data.get("MetricAlarms", [])
-        except DeniedError as error:
-            self._settings_denied = True
+        except SourceError as error:
+            self._settings_denied = isinstance(error, DeniedError)
             reading.failures.append(error)
             return
         self._settings = {alarm["AlarmName"]: alarm for alarm in alarms if alarm.get("AlarmName")}
         self._settings_left = _SETTINGS_POLLS
-        reading.snapshots["alarms"] = {"MetricAlarms": alarms}
+        reading.snapshots["alarms"] = kept({"MetricAlarms": alarms})
+
+
+def inward(row: Row) -> Row:
+    """Return the row of an alarm that takes capacity away: it dates nothing of a scale-out."""
+    return {**row, "anchor": None}
 
 
 def history_rows(item: Mapping[str, Any], settings: Mapping[str, Any], answer: Answer, resource: str) -> list[Row]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from email.utils import parsedate_to_datetime
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -33,12 +32,14 @@ from loadgen.collect.base import (
     SourceUnreachableError,
     ThrottledError,
 )
+from loadgen.collect.offsets import Offsets
 from loadgen.collect.pacing import CALLS_PER_S, Limiter
 from loadgen.collect.rows import redact
-from traces.clock import ClientClock, EndpointClock, to_us
+from traces.clock import ClientClock, EndpointClock
 from traces.errors import BadInputError
 
-SERVICES = ("sagemaker", "application-autoscaling", "cloudwatch", "logs")
+PROMQL = "monitoring"
+"""The service of the signed PromQL interface, which botocore does not know."""
 
 _THROTTLED = {
     "Throttling",
@@ -68,36 +69,32 @@ _DENIED = {
 }
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 10
-_PAGES_AT_MOST = 50
+_PAGES_AT_MOST = 200
 
 
-class Offsets:
-    """The newest clock offset of each service: its Date header minus our time as mapped to the endpoint clock."""
+class Permission(NamedTuple):
+    """One operation that a source calls; no other is ever called, and the printed policy is made from these.
 
-    def __init__(self, endpoint_clock: EndpointClock) -> None:
-        self._clock = endpoint_clock
-        self._newest: dict[str, tuple[int, int]] = {}
+    `service` and `operation` are botocore's words. `resources` are ARN patterns: `{region}`, `{account}` and the names
+    that the platform fills in. `purpose` says what is not seen without it.
+    """
 
-    def read(self, service: str, date: str | None, received_us: int) -> None:
-        """Note a response's Date header (1 s resolution); an unreadable one is ignored."""
-        try:
-            stamped = parsedate_to_datetime(date or "")
-        except ValueError:
-            return
-        if stamped.tzinfo is not None:
-            self._newest[service] = (to_us(stamped) - self._clock.to_endpoint_us(received_us), received_us)
-
-    def drain(self) -> dict[str, tuple[int, int]]:
-        """Return (offset µs, when received) by service since the last call."""
-        found, self._newest = self._newest, {}
-        return found
+    service: str
+    operation: str
+    actions: tuple[str, ...]
+    purpose: str
+    resources: tuple[str, ...] = ("*",)
+    optional: bool = False
 
 
 class Api:
-    """One service's client."""
+    """One service's client, once it is opened; it calls the `permitted` operations only."""
 
-    def __init__(self, client: Any, service: str, clock: ClientClock, limiter: Limiter, offsets: Offsets) -> None:
-        self.client = client
+    def __init__(self, service: str, clock: ClientClock, limiter: Limiter, offsets: Offsets) -> None:
+        self.client: Any = None
+        self.permitted: set[str] = set()
+        self.outcomes: dict[str, SourceError | None] = {}
+        """How the newest call of each operation ended."""
         self.service = service
         self.clock = clock
         self.limiter = limiter
@@ -105,7 +102,19 @@ class Api:
 
     async def call(self, operation: str, **parameters: Any) -> Answer:
         """Return the answer to one call; raises `SourceError`."""
-        await self.limiter.wait(f"{self.service}.{operation}")
+        if operation not in self.permitted:
+            raise RuntimeError(f"{self.service} {operation} is in no source's table of permissions")
+        try:
+            answer = await self.limiter.calling(
+                f"{self.service}.{operation}", lambda: self._once(operation, parameters)
+            )
+        except SourceError as error:
+            self.outcomes[operation] = error
+            raise
+        self.outcomes[operation] = None
+        return answer
+
+    async def _once(self, operation: str, parameters: Mapping[str, Any]) -> Answer:
         sent_us = self.clock.now_us()
         try:
             data = await getattr(self.client, operation)(**parameters)
@@ -113,7 +122,7 @@ class Api:
             raise typed(error, f"{self.service} {operation}") from error
         received_us = self.clock.now_us()
         headers = data.pop("ResponseMetadata", {}).get("HTTPHeaders", {})
-        self.offsets.read(self.service, headers.get("date"), received_us)
+        self.offsets.read(self.service, headers.get("date"), sent_us, received_us)
         return Answer(data, sent_us, received_us)
 
     async def pages(
@@ -131,20 +140,38 @@ class Api:
             if not position or position == parameters.get(asked):
                 return
             parameters[asked] = position
+        raise MalformedError(f"{self.service} {operation}: more than {_PAGES_AT_MOST} pages; the rest was left out")
 
 
 def typed(error: Exception, call: str) -> SourceError:
     """Return the typed error for what botocore raised; the message is fit for a row and for the terminal."""
     kind: type[SourceError] = MalformedError
+    retry_s = None
     if isinstance(error, ClientError):
         code = str(error.response.get("Error", {}).get("Code", ""))
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        metadata = error.response.get("ResponseMetadata", {})
+        status = metadata.get("HTTPStatusCode", 0)
         kind = kind_of(code, status)
+        retry_s = retry_after_s(kind, status, metadata.get("HTTPHeaders", {}).get("retry-after"))
     elif isinstance(error, (NoCredentialsError, CredentialRetrievalError, TokenRetrievalError)):
         kind = ExpiredError
     elif isinstance(error, (HTTPClientError, BotoConnectionError)):
         kind = SourceUnreachableError
-    return kind(redact(f"{call}: {error}"))
+    found = kind(redact(f"{call}: {error}"))
+    found.retry_s = retry_s
+    return found
+
+
+def retry_after_s(kind: type[SourceError], status: int, header: str | None) -> float | None:
+    """Return how long to wait before a failed call is worth another try: what the service asks for, or no time.
+
+    >>> retry_after_s(ThrottledError, 429, "2"), retry_after_s(DeniedError, 403, None)
+    (2.0, None)
+    """
+    if kind is not ThrottledError and status < 500:
+        return None
+    text = (header or "").strip()
+    return float(text) if text.isdecimal() else 0.0
 
 
 def kind_of(code: str, status: int) -> type[SourceError]:
@@ -159,11 +186,10 @@ def kind_of(code: str, status: int) -> type[SourceError]:
     return SourceUnreachableError if status >= 500 else MalformedError
 
 
-class Platform:
-    """The session and its clients, open between `async with`.
+class Aws:
+    """The session and its clients, which `open` opens and the end of `async with` closes.
 
-    `endpoint_url` replaces every service's own address. Botocore's own retries wait in wall time and hide throttling,
-    so under a compressed clock there are none; our own loop slows down and says so.
+    `endpoint_url` replaces every service's own address.
     """
 
     def __init__(
@@ -179,15 +205,21 @@ class Platform:
         self.session = session()
         self.verify_tls = verify_tls
         self.offsets = Offsets(endpoint_clock)
-        self._clock = clock
-        self.limiter = Limiter(CALLS_PER_S * endpoint_clock.time_scale)
-        self._attempts = 2 if endpoint_clock.time_scale == 1 else 1
-        self._endpoint_url = endpoint_url
+        self.limiter = Limiter(CALLS_PER_S, endpoint_clock.time_scale)
         self.region = region or self.session.get_config_variable("region")
+        self._clock = clock
+        self._endpoint_url = endpoint_url
         self._stack = AsyncExitStack()
         self._apis: dict[str, Api] = {}
 
     async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def open(self, permissions: Iterable[Permission]) -> None:
+        """Open the services of these operations, and permit them. Raises `BadInputError` without region or keys."""
         if not self.region:
             raise BadInputError("no AWS region is set; give --region, set AWS_REGION, or add region to [collect]")
         if await self.credentials() is None:
@@ -195,30 +227,34 @@ class Platform:
                 "no AWS credentials were found; set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
                 "or run `aws configure`"
             )
-        for service in SERVICES:
-            manager = self.session.create_client(
-                service,
-                region_name=self.region,
-                endpoint_url=self._endpoint_url,
-                verify=self.verify_tls,
-                config=self._config(),
-            )
-            client = await self._stack.enter_async_context(manager)
-            client.meta.events.register("before-parse", _refuse_what_is_not_json)
-            self._apis[service] = Api(client, service, self._clock, self.limiter, self.offsets)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
+        for permission in permissions:
+            api = self.api(permission.service)
+            api.permitted.add(permission.operation)
+            if api.client is None and permission.service != PROMQL:
+                api.client = await self._client(permission.service)
 
     def api(self, service: str) -> Api:
-        """Return a service's client."""
+        """Return a service's client, which can be called once `open` has opened it."""
+        if service not in self._apis:
+            self._apis[service] = Api(service, self._clock, self.limiter, self.offsets)
         return self._apis[service]
+
+    async def _client(self, service: str) -> Any:
+        manager = self.session.create_client(
+            service,
+            region_name=self.region,
+            endpoint_url=self._endpoint_url,
+            verify=self.verify_tls,
+            config=self._config(),
+        )
+        client = await self._stack.enter_async_context(manager)
+        client.meta.events.register("before-parse", _refuse_what_is_not_json)
+        return client
 
     @property
     def monitoring_url(self) -> str:
         """The address of CloudWatch's monitoring host, where the signed PromQL interface lives too."""
-        return str(self._apis["cloudwatch"].client.meta.endpoint_url)
+        return str(self.api("cloudwatch").client.meta.endpoint_url)
 
     async def credentials(self) -> Any:
         """Return the session's credentials from the standard chain, or `None`."""
@@ -228,12 +264,12 @@ class Platform:
             raise BadInputError(f"the AWS credentials cannot be read: {redact(str(error))}") from error
 
     def _config(self) -> AioConfig:
-        retries = {"mode": "adaptive" if self._attempts > 1 else "standard", "total_max_attempts": self._attempts}
         return AioConfig(
             connect_timeout=_CONNECT_TIMEOUT_S,
             read_timeout=_READ_TIMEOUT_S,
             max_pool_connections=16,
-            retries=retries,
+            # Our own: they know the endpoint's clock, and tell the source's pace of every throttling.
+            retries={"mode": "standard", "total_max_attempts": 1},
             user_agent_extra="ramptrace",
             # A proxy of the environment cannot reach our own machine.
             proxies={} if is_loopback(self._endpoint_url) else None,

@@ -1,9 +1,10 @@
-"""The port between the loop and a platform's adapters: a source is polled and returns rows, or raises a typed error."""
+"""The port between the loop and what it reads: a source gives rows, or raises a typed error; see docs/collector.md."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 Row = dict[str, Any]
 
@@ -16,23 +17,13 @@ class Answer(NamedTuple):
     received_us: int
 
 
-class Watched(NamedTuple):
-    """The endpoint's variant under watch; events before `since_us` (endpoint time) do not count."""
-
-    endpoint: str
-    variant: str
-    since_us: int = 0
-
-    @property
-    def resource(self) -> str:
-        """The variant in Application Auto Scaling's words."""
-        return f"endpoint/{self.endpoint}/variant/{self.variant}"
-
-
 class SourceError(Exception):
     """A source could not be read; `reason` is the word that stands in the gap's row. Messages hold no secrets."""
 
     reason: ClassVar[str] = "malformed"
+
+    retry_s: float | None = None
+    """How long to wait at least before the same call may do better; `None` where it would not."""
 
 
 class ThrottledError(SourceError):
@@ -65,20 +56,60 @@ class MalformedError(SourceError):
 
 @dataclass(slots=True)
 class Reading:
-    """What one poll gave: rows of the tables, configuration by name, and the parts that could not be read."""
+    """What one reading gave: rows of the tables, configuration by name, and the parts that could not be read.
+
+    Rows are made by `loadgen.collect.rows`; the platform's name is put into them later.
+    """
 
     observations: list[Row] = field(default_factory=list)
     samples: list[Row] = field(default_factory=list)
     snapshots: dict[str, Any] = field(default_factory=dict)
     failures: list[SourceError] = field(default_factory=list)
+    billed_metrics: int = 0
+    """How many CloudWatch metrics were asked for; the service bills each."""
 
 
+Take = Callable[[Reading], None]
+
+
+@runtime_checkable
 class Source(Protocol):
-    """One thing to poll, each `period_us` of endpoint time. What it keeps changes only once a poll has succeeded."""
+    """One thing to poll, each `period_us` of endpoint time. What it keeps changes only once a poll has succeeded.
+
+    `kept_us` is how long the platform keeps what it reads: 0 for a present state, `None` for ever. The first poll
+    reads all that is still kept since the collection's `since_us`; the later ones what may have changed.
+    `permissions` are what it needs: `aws.Permission` and `platform.ClusterRule`.
+    """
 
     name: str
     period_us: int
+    kept_us: int | None
+
+    @property
+    def permissions(self) -> Sequence[Any]:
+        """What it reads with, for the printed policies and the doctor."""
+        ...
 
     async def poll(self, now_us: int) -> Reading:
-        """Return what is new; `now_us` is the present in endpoint time. Raises `SourceError`."""
+        """Return what is new, or old and unchanged; `now_us` is the present (endpoint time). Raises `SourceError`."""
+        ...
+
+
+class Stream(Protocol):
+    """One thing that tells by itself, such as a watch. It is opened again `period_us` after it ended or failed."""
+
+    name: str
+    period_us: int
+    kept_us: int | None
+
+    @property
+    def permissions(self) -> Sequence[Any]:
+        """What it reads with, for the printed policies and the doctor."""
+        ...
+
+    async def follow(self, take: Take) -> None:
+        """Hand readings to `take` as they come, from where the last call left off; an empty one is a sign of life.
+
+        Returns when the other side ended it in good order. Raises `SourceError`.
+        """
         ...

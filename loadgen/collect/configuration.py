@@ -1,77 +1,105 @@
-"""DescribeEndpointConfig and DescribeModel: what the endpoint is made of, as snapshots without secrets."""
+"""What the endpoint is made of, as snapshots without secrets: configuration, model, inference components."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from loadgen.collect.aws import Api
-from loadgen.collect.base import DeniedError, Reading, Watched
-from loadgen.collect.endpoint_state import variant_of
+from loadgen.collect.aws import Api, Permission
+from loadgen.collect.base import DeniedError, Reading, SourceError
+from loadgen.collect.facts import facts
+from loadgen.collect.redaction import kept
+from loadgen.collect.variant import Watched, variant_of
 
-REDACTED = "***"
 _PERIOD_POLLS = 12
-_OPEN_KEYS = re.compile(
-    r"(?:OPTION_|SM_VLLM_|SM_NUM_GPUS|SERVING_|MAX_|TENSOR_PARALLEL|NUM_SHARD|DTYPE|QUANTIZE|HF_MODEL_ID|MODEL_ID)[A-Z0-9_]*"
-)
-_CLOSED_KEYS = re.compile(r"TOKEN(?!IZER|S\b|S_)|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|AUTH|COOKIE")
-_PLAIN_VALUE = re.compile(r"[\w./:,+ -]{0,120}")
-_LONG_WORD = re.compile(r"[A-Za-z0-9+/=_]{32,}")
+
+
+_COMPONENTS = ("arn:{partition}:sagemaker:{region}:{account}:inference-component/*",)
 
 
 class Configuration:
     """Reads the endpoint's configuration and its model, again now and then, since a deployment changes both."""
 
     name = "sagemaker:configuration"
+    kept_us: int | None = 0
+    permissions: ClassVar = (
+        Permission(
+            "sagemaker",
+            "describe_endpoint_config",
+            ("sagemaker:DescribeEndpointConfig",),
+            "instance type, routing, time-outs and which metrics are on",
+            ("arn:{partition}:sagemaker:{region}:{account}:endpoint-config/*",),
+        ),
+        Permission(
+            "sagemaker",
+            "describe_model",
+            ("sagemaker:DescribeModel",),
+            "the image, and whether the platform or the container downloads the model",
+            ("arn:{partition}:sagemaker:{region}:{account}:model/*",),
+        ),
+        Permission(
+            "sagemaker",
+            "describe_inference_component",
+            ("sagemaker:DescribeInferenceComponent",),
+            "a component's container, caches and time-outs",
+            _COMPONENTS,
+        ),
+        Permission(
+            "sagemaker",
+            "list_inference_components",
+            ("sagemaker:ListInferenceComponents",),
+            "which other components share the instances",
+            optional=True,
+        ),
+    )
 
     def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
         self.period_us = period_us * _PERIOD_POLLS
         self._api = api
         self._watched = watched
-        self._model_denied = False
+        self._denied: set[str] = set()
+        self.facts: dict[str, Any] = {}
 
     async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
-        """Return both snapshots; a model that may not be read is reported as a failure of that part."""
+        """Return the snapshots; a part that may not be read is reported as a failure of that part."""
         endpoint = (await self._api.call("describe_endpoint", EndpointName=self._watched.endpoint)).data
         name = endpoint.get("EndpointConfigName")
         if not name:
             return Reading()
         config = (await self._api.call("describe_endpoint_config", EndpointConfigName=name)).data
-        reading = Reading(snapshots={"describe-endpoint-config": redact_environment(config)})
-        model = (variant_of(config, self._watched.variant) or {}).get("ModelName")
-        if model and not self._model_denied:
-            try:
-                described = await self._api.call("describe_model", ModelName=model)
-                reading.snapshots["describe-model"] = redact_environment(described.data)
-            except DeniedError as error:
-                self._model_denied = True
-                reading.failures.append(error)
+        reading = Reading(snapshots={"describe-endpoint-config": kept(config)})
+        component = await self._component(reading)
+        model = (variant_of(config, self._watched.variant) or {}).get("ModelName") or _model_of(component)
+        described = await self._part(reading, "describe_model", ModelName=model) if model else None
+        self.facts = facts(config, described, component, self._watched.variant)
+        reading.snapshots["endpoint-facts"] = self.facts
         return reading
 
+    async def _component(self, reading: Reading) -> dict[str, Any] | None:
+        watched = self._watched
+        if watched.component is None:
+            return None
+        scope = {"EndpointNameEquals": watched.endpoint, "VariantNameEquals": watched.variant}
+        await self._part(reading, "list_inference_components", **scope)
+        return await self._part(reading, "describe_inference_component", InferenceComponentName=watched.component)
 
-def redact_environment(document: Any) -> Any:
-    """Return a copy in which every container environment keeps its keys, but only harmless settings their values.
-
-    A value stays when its key is a known setting of a serving engine, does not sound like a secret, and the value is
-    short and plain. Image names stay.
-    """
-    if isinstance(document, Mapping):
-        return {
-            key: _redacted(value) if key == "Environment" and isinstance(value, Mapping) else redact_environment(value)
-            for key, value in document.items()
-        }
-    if isinstance(document, list | tuple):
-        return [redact_environment(value) for value in document]
-    return document
-
-
-def _redacted(environment: Mapping[str, Any]) -> dict[str, str]:
-    return {key: str(value) if _is_open(key, str(value)) else REDACTED for key, value in environment.items()}
+    async def _part(self, reading: Reading, operation: str, **parameters: Any) -> dict[str, Any] | None:
+        """Return one more answer and keep it as a snapshot; one that may not be read is not asked for again."""
+        if operation in self._denied:
+            return None
+        try:
+            answer = await self._api.call(operation, **parameters)
+        except DeniedError as error:
+            self._denied.add(operation)
+            reading.failures.append(error)
+            return None
+        except SourceError as error:
+            reading.failures.append(error)
+            return None
+        reading.snapshots[operation.replace("_", "-")] = kept(answer.data)
+        return answer.data
 
 
-def _is_open(key: str, value: str) -> bool:
-    key = key.upper()
-    if not _OPEN_KEYS.fullmatch(key) or _CLOSED_KEYS.search(key):
-        return False
-    return bool(_PLAIN_VALUE.fullmatch(value)) and not _LONG_WORD.search(value) and not value.startswith("hf_")
+def _model_of(component: Mapping[str, Any] | None) -> str | None:
+    name = ((component or {}).get("Specification") or {}).get("ModelName")
+    return None if name is None else str(name)

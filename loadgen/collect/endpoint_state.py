@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from loadgen.collect.anchors import SAGEMAKER
-from loadgen.collect.aws import Api
-from loadgen.collect.base import Answer, Reading, Row, Watched
-from loadgen.collect.rows import observation
+from loadgen.collect.aws import Api, Permission
+from loadgen.collect.base import Answer, Reading, Row
+from loadgen.collect.redaction import kept
+from loadgen.collect.rows import observation, redact
+from loadgen.collect.variant import Watched, variant_of
 from traces.clock import to_us
 
 FIRST, LAST = "describe-endpoint-first", "describe-endpoint-last"
 STAMP = "_ramptrace"
 """Key, in the two snapshots, of when the reading was made: `sent_us` and `received_us`, client time."""
 
-_COUNTS = {"DesiredInstanceCount": "desired", "CurrentInstanceCount": "current"}
+_COUNTS = {
+    "DesiredInstanceCount": "desired",
+    "CurrentInstanceCount": "current",
+    "DesiredCopyCount": "desired",
+    "CurrentCopyCount": "current",
+}
 
 
 class Seen(NamedTuple):
@@ -33,6 +40,16 @@ class EndpointState:
     """
 
     name = "sagemaker:describe-endpoint"
+    kept_us: int | None = 0
+    permissions: ClassVar = (
+        Permission(
+            "sagemaker",
+            "describe_endpoint",
+            ("sagemaker:DescribeEndpoint",),
+            "instance counts, states and the start of each update",
+            ("arn:{partition}:sagemaker:{region}:{account}:endpoint/{endpoint}",),
+        ),
+    )
 
     def __init__(self, api: Api, watched: Watched, period_us: int, before: Mapping[str, Any] | None = None) -> None:
         self.period_us = period_us
@@ -53,11 +70,17 @@ class EndpointState:
         """Return what changed since the last reading, and the reading itself as a snapshot."""
         answer = await self._api.call("describe_endpoint", EndpointName=self._watched.endpoint)
         found = fields(answer.data, self._watched.variant)
-        rows = [
-            *changes(self._seen, found, answer, self._watched.resource),
-            *variant_statuses(answer, self._watched.variant, self._watched.resource),
-        ]
-        stamped = {**answer.data, STAMP: {"sent_us": answer.sent_us, "received_us": answer.received_us}}
+        if self._watched.component is None:
+            rows = [
+                *changes(self._seen, found, answer, self._watched.resource),
+                *variant_statuses(answer, self._watched.variant, self._watched.resource),
+            ]
+        else:
+            rows = [
+                *instance_changes(self._seen, found, answer, self._watched.resource),
+                *variant_statuses(answer, self._watched.variant, self._watched.resource, beneath=True),
+            ]
+        stamped = {**kept(answer.data), STAMP: {"sent_us": answer.sent_us, "received_us": answer.received_us}}
         snapshots = {FIRST: stamped, LAST: stamped} if self._first else {LAST: stamped}
         # A field that this answer lacks keeps its last known reading: the interval only grows wider.
         self._seen = {**self._seen, **{key: Seen(value, answer.sent_us) for key, value in found.items()}}
@@ -67,19 +90,15 @@ class EndpointState:
 
 def fields(endpoint: Mapping[str, Any], variant: str) -> dict[str, Any]:
     """Return the watched fields that a DescribeEndpoint answer holds: the status, and the variant's counts."""
-    found = {"EndpointStatus": endpoint.get("EndpointStatus")}
+    found = {"EndpointStatus": endpoint.get("EndpointStatus"), "FailureReason": failure_reason(endpoint)}
     summary = variant_of(endpoint, variant) or {}
     found |= {name: summary.get(name) for name in _COUNTS}
     return {key: value for key, value in found.items() if value is not None}
 
 
-def variant_of(endpoint: Mapping[str, Any], variant: str) -> Mapping[str, Any] | None:
-    """Return the summary of one variant, or `None` when the answer has none of that name."""
-    for summary in endpoint.get("ProductionVariants") or ():
-        if summary.get("VariantName") == variant:
-            found: Mapping[str, Any] = summary
-            return found
-    return None
+def failure_reason(document: Mapping[str, Any]) -> str:
+    """Return why it failed (no capacity, say), without account numbers and keys; empty where it did not."""
+    return redact(str(document.get("FailureReason") or ""))
 
 
 def changes(seen: Mapping[str, Seen], found: Mapping[str, Any], answer: Answer, resource: str) -> list[Row]:
@@ -108,10 +127,25 @@ def changes(seen: Mapping[str, Seen], found: Mapping[str, Any], answer: Answer, 
     return rows
 
 
-def variant_statuses(answer: Answer, variant: str, resource: str) -> list[Row]:
+def instance_changes(seen: Mapping[str, Seen], found: Mapping[str, Any], answer: Answer, resource: str) -> list[Row]:
+    """Return the rows of the instances beneath a component's copies.
+
+    They scale by themselves, without a scaling activity: more of them decide nothing and serve nothing, but were
+    launched by the time they are counted.
+    """
+    rows = []
+    for row in changes(seen, found, answer, resource):
+        grew = row["anchor"] == "in_service"
+        signal = SAGEMAKER["instances.rose" if grew else "endpoint.other"]
+        lo = None if grew else row["lo"]
+        rows.append({**row, "source": signal.source, "anchor": signal.anchor, "lo": lo})
+    return rows
+
+
+def variant_statuses(answer: Answer, variant: str, resource: str, *, beneath: bool = False) -> list[Row]:
     """Return a row for each Updating transition of the variant, at the service's own StartTime.
 
-    The transition dates a decision unless the variant is on its way to fewer instances.
+    The transition dates a decision unless the variant is on its way to fewer instances, or lies `beneath` a component.
     """
     summary = variant_of(answer.data, variant) or {}
     desired, current = summary.get("DesiredInstanceCount"), summary.get("CurrentInstanceCount")
@@ -122,7 +156,7 @@ def variant_statuses(answer: Answer, variant: str, resource: str) -> list[Row]:
         if status.get("Status") != "Updating" or not isinstance(start, datetime):
             continue
         message = status.get("StatusMessage")
-        falling = shrinking or str(message).startswith("Terminating")
+        falling = beneath or shrinking or str(message).startswith("Terminating")
         start_us = to_us(start)
         rows.append(
             observation(

@@ -43,9 +43,10 @@ class Journal:
         self.written = dict.fromkeys(TABLES_WRITTEN, 0)
         self._recall()
 
-    def take(self, reading: Reading) -> None:
-        """Take what is new in a reading."""
-        for row in reading.observations:
+    def take(self, reading: Reading, platform: str) -> None:
+        """Take what is new in a reading of a platform."""
+        for told in reading.observations:
+            row = {"platform": platform, **told}
             key, content = (row["source"], row["native_id"]), _content(row)
             if self._observed.get(key) != content:
                 self._observed[key] = content
@@ -56,6 +57,10 @@ class Journal:
                 self._sampled[point] = row["value"]
                 self._rows["samples"].append(row)
         self._snapshots |= reading.snapshots
+
+    def pending(self) -> tuple[int, int]:
+        """Return how many observations and samples wait to be written."""
+        return len(self._rows["observations"]), len(self._rows["samples"])
 
     def add(self, table: str, row: Row) -> None:
         """Take one row as it is."""

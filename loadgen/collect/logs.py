@@ -6,11 +6,11 @@ The text of a message is looked at and forgotten; it may hold prompts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from loadgen.collect.anchors import SAGEMAKER, log_pattern
-from loadgen.collect.aws import Api
-from loadgen.collect.base import Answer, DeniedError, MalformedError, Reading, Row, SourceError, Watched
+from loadgen.collect.aws import Api, Permission
+from loadgen.collect.base import Answer, DeniedError, MalformedError, Reading, Row, SourceError
 from loadgen.collect.patterns import match
 from loadgen.collect.rows import observation
 from traces.units import US_PER_MS, US_PER_S
@@ -25,21 +25,49 @@ _EMPTY_PAGES_AT_MOST = 5
 _STREAMS_PER_CALL = 100
 
 
+_GROUPS = ("arn:{partition}:logs:{region}:{account}:log-group:/aws/sagemaker/*",)
+
+
+class Logged(Protocol):
+    """Whose streams are read: those of `log_group` that are called `<variant>/<unit>`."""
+
+    @property
+    def log_group(self) -> str: ...  # noqa: D102
+    @property
+    def variant(self) -> str: ...  # noqa: D102
+    @property
+    def resource(self) -> str: ...  # noqa: D102
+    @property
+    def since_us(self) -> int: ...  # noqa: D102
+
+
 class Logs:
     """Finds the variant's streams (`<variant>/<instance id>`), and follows the new ones until their engine is ready."""
 
     name = "logs"
+    kept_us: int | None = None
+    permissions: ClassVar = (
+        Permission("logs", "describe_log_streams", ("logs:DescribeLogStreams",), "which instances there are", _GROUPS),
+        Permission("logs", "get_log_events", ("logs:GetLogEvents",), "when a container started", _GROUPS),
+        Permission("logs", "filter_log_events", ("logs:FilterLogEvents",), "how the load went on", _GROUPS),
+    )
 
-    def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
+    def __init__(self, api: Api, watched: Logged, period_us: int) -> None:
         self.period_us = period_us
         self._api = api
-        self._group = f"/aws/sagemaker/Endpoints/{watched.endpoint}"
+        self._group = watched.log_group
         self._watched = watched
         self._first_us: dict[str, int] = {}
         """Stream → time of its first event (endpoint time), once read."""
         self._tailed: dict[str, int] = {}
         """Stream still followed → from when on it has to be read."""
         self._tail_denied = False
+
+    @property
+    def new_units(self) -> list[str]:
+        """The units whose container started since the collection's start."""
+        since_us = self._watched.since_us
+        return [name.rpartition("/")[2] for name, first_us in self._first_us.items() if first_us >= since_us]
 
     async def poll(self, now_us: int) -> Reading:
         """Return first events of streams not seen before, and matched lines; a group that does not exist is empty."""
@@ -164,9 +192,14 @@ def pattern_row(event: Mapping[str, Any], resource: str, told: Answer) -> Row | 
         unit_id=str(event.get("logStreamName")).rpartition("/")[2],
         at_us=int(event["timestamp"]) * US_PER_MS,
         duration_us=found.duration_us,
-        resolution_us=max(US_PER_MS, found.duration_resolution_us or 0),
-        detail={"engine": found.pattern.engine, "pattern": found.pattern.name},
+        resolution_us=found.resolution_us,
+        detail={"engine": found.pattern.engine, "pattern": found.pattern.name, **_place(found.pattern.anchor)},
     )
+
+
+def _place(anchor: str | None) -> dict[str, str]:
+    """Tell a download inside the container from the platform's, which leaves no lines."""
+    return {"place": "container"} if anchor in {"download_started", "download_finished"} else {}
 
 
 def _newest_ms(stream: Mapping[str, Any]) -> int:

@@ -8,16 +8,19 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from loadgen.collect.aws import Offsets
-from loadgen.collect.base import Source
+from loadgen.collect.base import Reading
 from loadgen.collect.journal import Journal
+from loadgen.collect.offsets import Offsets
+from loadgen.collect.platform import Platform
 from loadgen.collect.rows import redact, sample
-from loadgen.collect.watch import Watch
-from traces.clock import ClientClock, EndpointClock
+from loadgen.collect.watch import watch
+from traces.clock import CLOCK_SNAPSHOT, ClientClock, EndpointClock, clock_snapshot
 
 # Whoever waits for our end (a replay) loses patience some time after the tail.
 _LAST_READ_S = 12.0
 _POLL_ENDS_S = 6.0
+_LAST_TRIES = 4
+_LAST_PAUSE_S = 1.0
 
 
 class Collection:
@@ -28,13 +31,12 @@ class Collection:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        platforms: Sequence[Platform],
         journal: Journal,
         *,
         clock: ClientClock,
         endpoint_clock: EndpointClock,
         offsets: Offsets,
-        resource: str,
         flush_s: float,
         tail_us: int,
         say: Callable[[str], None],
@@ -44,22 +46,26 @@ class Collection:
         self._clock = clock
         self._endpoint_clock = endpoint_clock
         self._offsets = offsets
-        self._resource = resource
+        self._resource = ", ".join(platform.resource for platform in platforms)
         self._flush_s = flush_s
         self._tail_s = tail_us / 1e6 / endpoint_clock.time_scale
         self._say = say
         self._stopping = asyncio.Event()
         self._disk_trouble = False
+        self._offset_bounds: dict[str, tuple[int, int]] = {}
         self._watches = [
-            Watch(
+            watch(
                 source,
+                platform.name,
                 journal,
                 clock,
                 endpoint_clock,
                 say=say,
                 random_source=random.Random(f"{seed}:{source.name}"),
+                lead_us=offsets.lead_us,
             )
-            for source in sources
+            for platform in platforms
+            for source in platform.sources()
         ]
 
     async def run(self, load_ended: asyncio.Event, stop_now: asyncio.Event, on_ready: Callable[[], None]) -> None:
@@ -68,7 +74,7 @@ class Collection:
         `load_ended` lets the tail begin; `stop_now` leaves out the rest of the tail and the last reading.
         """
         flusher = asyncio.create_task(self._flush_for_ever())
-        polls = [asyncio.create_task(watch.run(self._stopping)) for watch in self._watches]
+        polls = [asyncio.create_task(watched.run(self._stopping)) for watched in self._watches]
         ready = asyncio.create_task(self._announce(on_ready))
         try:
             await _either(load_ended, stop_now)
@@ -80,13 +86,13 @@ class Collection:
             for task in [flusher, ready, *polls]:
                 task.cancel()
             await asyncio.gather(flusher, ready, *polls, return_exceptions=True)
-            for watch in self._watches:
-                watch.finish()
+            for watched in self._watches:
+                watched.finish()
             await self._flush()
 
     async def _announce(self, on_ready: Callable[[], None]) -> None:
-        for watch in self._watches:
-            await watch.attempted.wait()
+        for watched in self._watches:
+            await watched.attempted.wait()
         on_ready()
 
     async def _end(self, polls: list[asyncio.Task[None]], stop_now: asyncio.Event) -> None:
@@ -106,9 +112,14 @@ class Collection:
 
     async def _last_read(self) -> None:
         # One after the other: what an earlier source tells (the alarms' names) a later one uses.
-        for watch in self._watches:
-            if not watch.given_up:
-                await watch.once()
+        waiting = [watched for watched in self._watches if not watched.given_up]
+        for number in range(_LAST_TRIES):
+            for watched in waiting:
+                await watched.once()
+            waiting = [watched for watched in waiting if watched.failing]
+            if not waiting:
+                return
+            await asyncio.sleep(_LAST_PAUSE_S * 2**number / self._endpoint_clock.time_scale)
 
     async def _flush_for_ever(self) -> None:
         while True:
@@ -137,6 +148,10 @@ class Collection:
                 received_us=received_us,
             )
             self._journal.add("samples", row)
+        bounds = self._offsets.bounds()
+        if bounds != self._offset_bounds:
+            self._offset_bounds = bounds
+            self._journal.take(Reading(snapshots={CLOCK_SNAPSHOT: clock_snapshot(bounds)}), "")
         batch = self._journal.cut()
         writing = asyncio.ensure_future(asyncio.to_thread(self._journal.write, batch))
         try:

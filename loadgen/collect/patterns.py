@@ -13,10 +13,12 @@ import msgspec
 _WRAPPERS = (
     re.compile(r"\[\w+\s*\] PyProcess - W-\d+-.{0,15}?-std(?:out|err): "),  # DJL around an engine's output
     re.compile(r"\[(?:INFO|WARN|ERROR|DEBUG|TRACE)\s*\] [\w.$]+ - "),  # DJL itself
-    re.compile(r"\([\w-]+ pid=\d+\) "),  # vLLM's processes
-    re.compile(r"(?:INFO|WARNING|ERROR|DEBUG):? +(?:\d\d-\d\d \d\d:\d\d:\d\d +\[[^\]]*\] )?"),  # vLLM, uvicorn
+    re.compile(r"(?:\([\w -]+ pid=\d+\) )+"),  # vLLM's processes; a worker's line may carry its parent's name too
+    # vLLM (`[file.py:1]`, before 0.8 `file.py:1]`), uvicorn
+    re.compile(r"(?:INFO|WARNING|ERROR|DEBUG):? +(?:\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? +\[?[\w./]+:\d+\] )?"),
     re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] "),  # SGLang
     re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z +\w+ (?:[\w:-]+(?:\{[^}]*\})?: )*(?:\S+\.rs:\d+: )?"),  # TGI
+    re.compile(r'[IWEV]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\.cc:\d+\] "?'),  # Triton; newer versions quote the message
 )
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LONGEST = 2_000
@@ -39,7 +41,8 @@ class Match(NamedTuple):
 
     pattern: Pattern
     duration_us: int | None
-    duration_resolution_us: int | None
+    resolution_us: int | None = None
+    """How finely the line states the duration."""
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,7 +63,7 @@ def match(line: str) -> Match | None:
     for pattern in patterns():
         found = _compiled(pattern.regex).match(message)
         if found is not None:
-            return Match(pattern, *_duration_us(found.groupdict()))
+            return Match(pattern, _duration_us(found.groupdict()), _resolution_us(found.groupdict()))
     return None
 
 
@@ -83,14 +86,17 @@ def _compiled(regex: str) -> re.Pattern[str]:
     return re.compile(regex)
 
 
-def _duration_us(groups: dict[str, str | None]) -> tuple[int | None, int | None]:
-    """Return a stated duration, and the unit of its last digit: it was rounded, or cut, to that.
+def _duration_us(groups: dict[str, str | None]) -> int | None:
+    if seconds := groups.get("seconds"):
+        return round(float(seconds) * 1_000_000)
+    if millis := groups.get("millis"):
+        return round(float(millis) * 1_000)
+    return None
 
-    >>> _duration_us({"seconds": "30.12"}), _duration_us({"millis": "450"}), _duration_us({})
-    ((30120000, 10000), (450000, 1000), (None, None))
-    """
+
+def _resolution_us(groups: dict[str, str | None]) -> int | None:
+    """Return what the last printed digit is worth."""
     for name, unit_us in (("seconds", 1_000_000), ("millis", 1_000)):
-        if stated := groups.get(name):
-            decimals = len(stated.partition(".")[2])
-            return round(float(stated) * unit_us), max(1, round(unit_us / 10**decimals))
-    return None, None
+        if text := groups.get(name):
+            return max(1, round(unit_us / 10.0 ** len(text.partition(".")[2])))
+    return None

@@ -12,12 +12,13 @@ from loadgen.collect.anchors import Signal
 from loadgen.collect.base import Answer, Row
 from traces.clock import to_datetime
 
-PLATFORM = "sagemaker"
-
 _SECRETS = re.compile(
     r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b"  # access key ids
     r"|(?<=::)\d{12}(?=:)|\b\d{12}\b"  # account numbers
     r"|[A-Za-z0-9+/=]{40,}"  # keys, tokens, signatures
+    r"|\b(?:hf|sk|pk|gh[pousr]|github_pat|glpat|xox[abprs])[-_][\w-]{8,}"  # tokens by their makers' prefixes
+    r"|\beyJ[\w-]{8,}(?:\.[\w-]+)*"  # JSON web tokens
+    r"|(?i:(?<=bearer )[\w.~+/-]{6,}|(?<=password[=:])\S+|(?<=token[=:])\S+|(?<=secret[=:])\S+|(?<=signature[=:])\S+)"
 )
 _WHITE = re.compile(r"\s+")
 
@@ -40,7 +41,6 @@ def observation(
     """Return one row of the Observation table; `at_us` is a bound on both sides, `told_by` the answer that told."""
     lo_us, hi_us = (lo_us, hi_us) if at_us is None else (at_us, at_us)
     return {
-        "platform": PLATFORM,
         "resource": resource,
         "scaling_id": scaling_id,
         "unit_id": unit_id,

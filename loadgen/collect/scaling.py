@@ -3,75 +3,159 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
-from loadgen.collect.anchors import SAGEMAKER
-from loadgen.collect.aws import Api
-from loadgen.collect.base import Answer, Reading, Row, Watched
-from loadgen.collect.rows import observation
+from loadgen.collect.anchors import ECS, SAGEMAKER, Signal
+from loadgen.collect.aws import Api, Permission
+from loadgen.collect.base import Answer, Reading, Row
+from loadgen.collect.redaction import kept
+from loadgen.collect.rows import observation, redact
 from traces.clock import to_us
 from traces.units import US_PER_S
 
-NAMESPACE = "sagemaker"
-DIMENSION = "sagemaker:variant:DesiredInstanceCount"
+KEPT_US = 42 * 86_400 * US_PER_S
+"""Activities are kept for six weeks."""
 
 _PERIOD_POLLS = 6
 _WINDOW_US = 3_600 * US_PER_S
 _NOT_SCALED = {"Failed", "Unfulfilled", "Overridden"}
-_COUNT = re.compile(r"instance count to (\d+)")
+_COUNT = re.compile(r"count to (\d+)")
 _CAUSE = re.compile(r"monitor alarm (?P<alarm>.+?) in state \w+ triggered policy (?P<policy>.+?)\.?$")
 
 
+class Scaled(NamedTuple):
+    """What Application Auto Scaling scales, in its own words; events before `since_us` (endpoint time) do not count."""
+
+    namespace: str
+    resource: str
+    dimension: str
+    since_us: int
+
+    @property
+    def signals(self) -> Mapping[str, Signal]:
+        """How its activities are filed."""
+        return ECS if self.namespace == "ecs" else SAGEMAKER
+
+    @property
+    def scope(self) -> dict[str, str]:
+        """The parameters that name it in a call."""
+        return {
+            "ServiceNamespace": self.namespace,
+            "ResourceId": self.resource,
+            "ScalableDimension": self.dimension,
+        }
+
+
+class AlarmBook:
+    """The alarms that a target's policies name, once those were read: names are never built. `read` reads them."""
+
+    def __init__(self, read: Callable[[int], Awaitable[Any]]) -> None:
+        self.inward: set[str] = set()
+        """Alarms that take capacity away."""
+        self._read = read
+        self._names: list[str] | None = None
+
+    def learn(self, policies: Iterable[Mapping[str, Any]]) -> None:
+        """Note the alarms of all policies."""
+        listed = [(alarm.get("AlarmName"), policy) for policy in policies for alarm in policy.get("Alarms") or ()]
+        named = {str(name): policy for name, policy in listed if name}
+        self.inward = {name for name, policy in named.items() if takes_away(name, policy)}
+        self._names = sorted(named)
+
+    async def names(self, now_us: int) -> list[str]:
+        """Return the alarms' names, reading the policies first where they never were. Raises `SourceError`."""
+        if self._names is None:
+            await self._read(now_us)
+        return self._names or []
+
+
 class ScalingPolicies:
-    """Keeps the names of the alarms that the variant's policies made: they are never built, always read."""
+    """Keeps the names of the alarms that the policies made: they are never built, always read."""
 
     name = "application-autoscaling:policies"
+    kept_us: int | None = 0
+    permissions: ClassVar = (
+        Permission(
+            "application-autoscaling",
+            "describe_scalable_targets",
+            ("application-autoscaling:DescribeScalableTargets",),
+            "the limits of scaling",
+        ),
+        Permission(
+            "application-autoscaling",
+            "describe_scaling_policies",
+            ("application-autoscaling:DescribeScalingPolicies",),
+            "the policies, and which alarms they made",
+        ),
+    )
 
-    def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
+    def __init__(self, api: Api, scaled: Scaled, period_us: int) -> None:
         self.period_us = period_us * _PERIOD_POLLS
-        self.alarm_names: list[str] = []
+        self.alarms = AlarmBook(self.poll)
         self._api = api
-        self._watched = watched
+        self._scaled = scaled
 
     async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
         """Return the snapshots of the targets and the policies."""
         targets = await self._api.call(
             "describe_scalable_targets",
-            ServiceNamespace=NAMESPACE,
-            ResourceIds=[self._watched.resource],
-            ScalableDimension=DIMENSION,
+            ServiceNamespace=self._scaled.namespace,
+            ResourceIds=[self._scaled.resource],
+            ScalableDimension=self._scaled.dimension,
         )
         policies: list[dict[str, Any]] = []
-        scope = {"ServiceNamespace": NAMESPACE, "ResourceId": self._watched.resource, "ScalableDimension": DIMENSION}
-        async for page in self._api.pages("describe_scaling_policies", **scope):
+        async for page in self._api.pages("describe_scaling_policies", **self._scaled.scope):
             policies += page.data.get("ScalingPolicies", [])
-        named = {alarm.get("AlarmName") for policy in policies for alarm in policy.get("Alarms") or ()}
-        self.alarm_names = sorted(name for name in named if name)
-        return Reading(snapshots={"scalable-targets": targets.data, "scaling-policies": {"ScalingPolicies": policies}})
+        self.alarms.learn(policies)
+        return Reading(
+            snapshots={"scalable-targets": kept(targets.data), "scaling-policies": kept({"ScalingPolicies": policies})}
+        )
+
+
+def takes_away(alarm_name: str, policy: Mapping[str, Any]) -> bool:
+    """Tell whether a policy's alarm only ever asks for less capacity.
+
+    Target tracking makes a pair of alarms and names them so; a step policy says by its adjustments what it does.
+    """
+    if policy.get("PolicyType") == "TargetTrackingScaling":
+        return "-AlarmLow-" in alarm_name
+    configured = policy.get("StepScalingPolicyConfiguration") or policy
+    steps = configured.get("StepAdjustments") or ([policy] if "ScalingAdjustment" in policy else [])
+    return bool(steps) and all((step.get("ScalingAdjustment") or 0) < 0 for step in steps)
 
 
 class ScalingActivities:
     """Reads the activities, newest first, over a sliding window: they change after they appeared."""
 
     name = "application-autoscaling:activity"
+    kept_us: int | None = KEPT_US
+    permissions: ClassVar = (
+        Permission(
+            "application-autoscaling",
+            "describe_scaling_activities",
+            ("application-autoscaling:DescribeScalingActivities",),
+            "decisions, their ends, and why nothing was scaled",
+        ),
+    )
 
-    def __init__(self, api: Api, watched: Watched, period_us: int) -> None:
+    def __init__(self, api: Api, scaled: Scaled, period_us: int) -> None:
         self.period_us = period_us
         self._api = api
-        self._watched = watched
+        self._scaled = scaled
+        self._complete = False
         self._open_us: int | None = None
 
     async def poll(self, now_us: int) -> Reading:
         """Return the rows of every activity in the window; what did not change is dropped later by its content."""
-        start_us = max(self._watched.since_us, now_us - _WINDOW_US)
+        start_us = max(self._scaled.since_us, now_us - _WINDOW_US) if self._complete else self._scaled.since_us
         if self._open_us is not None:
             start_us = min(start_us, self._open_us)
         reading = Reading()
         open_us: list[int] = []
-        scope = {"ServiceNamespace": NAMESPACE, "ResourceId": self._watched.resource, "ScalableDimension": DIMENSION}
-        async for page in self._api.pages("describe_scaling_activities", **scope, IncludeNotScaledActivities=True):
+        scope: dict[str, Any] = {**self._scaled.scope, "IncludeNotScaledActivities": True}
+        async for page in self._api.pages("describe_scaling_activities", **scope):
             activities = page.data.get("ScalingActivities", [])
             older = 0
             for activity in activities:
@@ -83,14 +167,17 @@ class ScalingActivities:
                     continue
                 if running:
                     open_us.append(began)
-                reading.observations += activity_rows(activity, page, self._watched.resource)
+                reading.observations += activity_rows(activity, page, self._scaled.resource, self._scaled.signals)
             if older and older == len(activities):
                 break
         self._open_us = min(open_us, default=None)
+        self._complete = True
         return reading
 
 
-def activity_rows(activity: Mapping[str, Any], answer: Answer, resource: str) -> list[Row]:
+def activity_rows(
+    activity: Mapping[str, Any], answer: Answer, resource: str, signals: Mapping[str, Signal] = SAGEMAKER
+) -> list[Row]:
     """Return the rows of one scaling activity.
 
     An activity that asked for another count dates a decision, whatever became of it (its `status_code` says); one that
@@ -105,7 +192,7 @@ def activity_rows(activity: Mapping[str, Any], answer: Answer, resource: str) ->
 
     def row(signal: str, suffix: str, hi_us: int, **extra: Any) -> Row:
         return observation(
-            SAGEMAKER[signal],
+            signals[signal],
             resource,
             f"{key}:{suffix}",
             answer,
@@ -132,7 +219,7 @@ def _detail(activity: Mapping[str, Any]) -> dict[str, Any]:
         "description": description,
         "cause": cause,
         "status_code": activity.get("StatusCode"),
-        "status_message": activity.get("StatusMessage"),
+        "status_message": redact(str(activity.get("StatusMessage") or "")),
         "desired": int(count[1]) if count else None,
         "alarm_name": named["alarm"] if named else None,
         "policy_name": named["policy"] if named else None,

@@ -16,25 +16,22 @@ import aiohttp
 import msgspec
 import polars as pl
 
-from loadgen.collect.aws import Platform, is_loopback
-from loadgen.collect.base import Watched
+from loadgen.collect.aws import is_loopback
 from loadgen.collect.emulator_clock import read_endpoint_clock
-from loadgen.collect.endpoint_state import LAST
 from loadgen.collect.journal import Journal
 from loadgen.collect.loop import Collection
-from loadgen.collect.promql import PromApi
+from loadgen.collect.opening import opened
+from loadgen.collect.platform import Say
 from loadgen.collect.rows import gap
-from loadgen.collect.sagemaker import check, sources
 from loadgen.scenario import CollectSection
 from traces.clock import ClientClock, EndpointClock, to_us
 from traces.errors import BadInputError, UnreachableError
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 from traces.units import US_PER_S
 
 LOOKBACK_US = 300 * US_PER_S
 """How far before the run's start events still count (endpoint time): a scale-out may be under way already."""
-
-Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -84,20 +81,21 @@ async def alone(
     Returns the run's path, the rows written by table, and whether it was interrupted.
     """
     clock = ClientClock()
-    endpoint_clock, emulated = await _endpoint_clock(section, emulator_url, clock)
+    endpoint_clock, emulated = await find_endpoint_clock(section, emulator_url, clock)
     ending = _ending()
     created_us = clock.now_us()
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(created_us // US_PER_S))
-    run_id = f"{stamp}-collect-{section.endpoint_name}"
+    name = f"collect-{section.label}"
+    run_id = f"{stamp}-{name}"
     manifest = Manifest(
         run_id=run_id,
-        name=f"collect-{section.endpoint_name}",
+        name=name,
         condition=condition,
         emulated=emulated,
         created_us=created_us,
         clock=endpoint_clock,
         scenario={"collect": msgspec.to_builtins(section)},
-        versions=_versions(),
+        versions=versions(),
         flush_s=section.flush_us / US_PER_S,
     )
     started: list[RunDir] = []
@@ -105,7 +103,7 @@ async def alone(
     def start_run() -> RunDir:
         started.append(RunDir.create(run_dir or Path(directory) / run_id, manifest))
         where = "until Ctrl-C" if duration_us is None else f"for {duration_us / US_PER_S:g} s of endpoint time"
-        say(f"collecting from endpoint {section.endpoint_name} into {started[0].path} {where}")
+        say(f"collecting from {section.label} into {started[0].path} {where}")
         return started[0]
 
     timer = asyncio.create_task(_end_after(duration_us, endpoint_clock, ending.load_ended))
@@ -143,44 +141,24 @@ async def collect_into(
 
     A run that does not exist yet is made only once the checks passed.
     """
-    platform = Platform(
-        clock,
-        endpoint_clock,
-        region=section.region,
-        endpoint_url=section.endpoint_url,
-        verify_tls=section.verify_tls,
-    )
-    async with platform:
-        warning = await check(section, platform)
-        if warning:
-            say(warning)
+    before = run.snapshots() if isinstance(run, RunDir) else {}
+    created_us = run.manifest().created_us if isinstance(run, RunDir) else 0
+    since_us = endpoint_clock.to_endpoint_us(created_us or clock.now_us()) - LOOKBACK_US
+    async with opened(section, clock, endpoint_clock, since_us=since_us, before=before, say=say) as (platforms, aws):
         run = run if isinstance(run, RunDir) else run()
         journal = Journal(run)
         _note_pause(run, journal, clock)
-        prom = PromApi(
-            platform.monitoring_url,
-            platform.region,
-            platform.credentials,
+        collection = Collection(
+            platforms,
+            journal,
             clock=clock,
-            limiter=platform.limiter,
-            offsets=platform.offsets,
-            verify_tls=section.verify_tls,
+            endpoint_clock=endpoint_clock,
+            offsets=aws.offsets,
+            flush_s=flush_s,
+            tail_us=section.tail_us,
+            say=say,
         )
-        async with prom:
-            since_us = endpoint_clock.to_endpoint_us(run.manifest().created_us or clock.now_us()) - LOOKBACK_US
-            watched = Watched(section.endpoint_name, section.variant, since_us)
-            collection = Collection(
-                sources(section, platform, prom, watched, run.snapshots().get(LAST)),
-                journal,
-                clock=clock,
-                endpoint_clock=endpoint_clock,
-                offsets=platform.offsets,
-                resource=watched.resource,
-                flush_s=flush_s,
-                tail_us=section.tail_us,
-                say=say,
-            )
-            await collection.run(ending.load_ended, ending.stop_now, on_ready)
+        await collection.run(ending.load_ended, ending.stop_now, on_ready)
     return dict(journal.written), run
 
 
@@ -194,7 +172,7 @@ def _section_of(manifest: Manifest, run_dir: Path) -> CollectSection:
         raise BadInputError(f"{run_dir}: [collect] in its manifest cannot be read ({error})") from error
 
 
-async def _endpoint_clock(
+async def find_endpoint_clock(
     section: CollectSection, emulator_url: str | None, clock: ClientClock
 ) -> tuple[EndpointClock, bool]:
     """Return the endpoint clock, and whether the platform is emulated."""
@@ -249,7 +227,8 @@ async def _end_after(duration_us: int | None, endpoint_clock: EndpointClock, end
         ended.set()
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the versions of what a collection depends on."""
     found = {}
     for name in ("ramptrace", "aiobotocore", "botocore", "aiohttp", "polars"):
         try:

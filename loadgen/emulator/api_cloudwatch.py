@@ -8,13 +8,12 @@ from typing import Any
 
 from loadgen.emulator.alarms import Alarm, HistoryItem
 from loadgen.emulator.api import ApiError, Handler, at, page
+from loadgen.emulator.enhanced import by_unit
 from loadgen.emulator.metrics import Datapoint, Series
-from loadgen.emulator.model import EndpointModel
+from loadgen.emulator.model import REFUSED, EndpointModel
 from traces.clock import to_us
 from traces.units import US_PER_S
 
-NAMESPACE = "AWS/SageMaker"
-CONCURRENCY = "ConcurrentRequestsPerModel"
 _STATISTICS = frozenset({"Minimum", "Maximum", "Sum", "SampleCount", "Average"})
 _SHORT_PERIODS_S = frozenset({1, 5, 10, 20, 30})
 _HIGH_RESOLUTION_KEPT_US = 3 * 3600 * US_PER_S
@@ -105,12 +104,13 @@ def get_metric_data(model: EndpointModel, request: Mapping[str, Any]) -> dict[st
 def list_metrics(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return ListMetrics' members: the metrics that have datapoints."""
     wanted = {(d["Name"], d.get("Value")) for d in request.get("Dimensions", [])}
-    dimensions = _dimensions(model)
+    words = model.words
+    namespace, dimensions = words.metric_namespace, words.dimensions()
     has_dimensions = all(any(n == d["Name"] and v in {None, d["Value"]} for d in dimensions) for n, v in wanted)
     found = [
-        {"Namespace": NAMESPACE, "MetricName": name, "Dimensions": dimensions}
+        {"Namespace": namespace, "MetricName": name, "Dimensions": dimensions}
         for name, series in _series(model).items()
-        if request.get("Namespace", NAMESPACE) == NAMESPACE
+        if request.get("Namespace", namespace) == namespace
         and request.get("MetricName", name) == name
         and has_dimensions
         and not series.is_empty
@@ -144,8 +144,10 @@ def _datapoints(
     metric = stat["Metric"]
     series = _series(model).get(metric.get("MetricName", ""))
     named = {(d["Name"], d["Value"]) for d in metric.get("Dimensions", [])}
-    ours = {(d["Name"], d["Value"]) for d in _dimensions(model)}
-    if series is None or metric.get("Namespace") != NAMESPACE or named != ours:
+    ours = set(model.words.metric_dimensions.items())
+    if series is None or metric.get("Namespace") != model.words.metric_namespace or named != ours:
+        series = by_unit(model, metric.get("Namespace", ""), metric.get("MetricName", ""), named)
+    if series is None:
         return [], statistic
     period_us = max(period_s * US_PER_S, series.period_us)
     from_us, to = span_us
@@ -155,18 +157,15 @@ def _datapoints(
 
 
 def _series(model: EndpointModel) -> dict[str, Series]:
-    return {CONCURRENCY: model.concurrency, **model.invocations}
+    found = {model.words.metric: model.concurrency, **model.invocations}
+    if model.config.component is not None:
+        found["InvocationsPerCopy"] = found.pop("InvocationsPerInstance")
+    return found
 
 
-def _alarms(model: EndpointModel) -> tuple[Alarm, Alarm]:
-    return model.autoscaler.high, model.autoscaler.low
-
-
-def _dimensions(model: EndpointModel) -> list[dict[str, str]]:
-    return [
-        {"Name": "EndpointName", "Value": model.config.endpoint_name},
-        {"Name": "VariantName", "Value": model.config.variant},
-    ]
+def _alarms(model: EndpointModel) -> list[Alarm]:
+    scaler = model.autoscaler
+    return [alarm for alarm in (scaler.high, scaler.low, scaler.zero) if alarm is not None]
 
 
 def _alarm(model: EndpointModel, alarm: Alarm) -> dict[str, Any]:
@@ -185,10 +184,10 @@ def _alarm(model: EndpointModel, alarm: Alarm) -> dict[str, Any]:
         "StateReasonData": None if alarm.reason_data is None else json.dumps(alarm.reason_data),
         "StateUpdatedTimestamp": at(alarm.updated_us),
         "StateTransitionedTimestamp": at(alarm.updated_us),
-        "MetricName": CONCURRENCY,
-        "Namespace": NAMESPACE,
+        "MetricName": REFUSED if alarm is model.autoscaler.zero else model.words.metric,
+        "Namespace": model.words.metric_namespace,
         "Statistic": rule.statistic,
-        "Dimensions": _dimensions(model),
+        "Dimensions": model.words.dimensions(),
         "Period": rule.period_us // US_PER_S,
         "EvaluationPeriods": rule.datapoints,
         "DatapointsToAlarm": rule.datapoints,

@@ -15,6 +15,8 @@ from loadgen.emulator.model import EndpointModel
 _MOST_EVENTS = 10_000
 _BAD_PAGE = "InvalidParameterException"
 _TERM = re.compile(r'([?-]?)(?:"([^"]*)"|(\S+))')
+CONTAINER = "vllm"
+"""The serving container of an ECS task."""
 
 
 def describe_log_groups(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,6 +127,10 @@ OPERATIONS: dict[str, Handler] = {
 
 def group_name(config: EmulatorConfig) -> str:
     """Return the endpoint's log group."""
+    if config.platform == "ecs":
+        return f"/ecs/{config.endpoint_name}"
+    if config.component is not None:
+        return f"/aws/sagemaker/InferenceComponents/{config.component.name}"
     return f"/aws/sagemaker/Endpoints/{config.endpoint_name}"
 
 
@@ -135,7 +141,8 @@ def _check_group(model: EndpointModel, request: Mapping[str, Any]) -> None:
 
 
 def _streams(model: EndpointModel) -> dict[str, Instance]:
-    return {f"{model.config.variant}/{instance.unit_id}": instance for instance in model.fleet.instances}
+    owner = f"ecs/{CONTAINER}" if model.config.platform == "ecs" else model.config.variant
+    return {f"{owner}/{instance.unit_id}": instance for instance in model.fleet.instances}
 
 
 def _events(model: EndpointModel, instance: Instance) -> list[LogEvent]:

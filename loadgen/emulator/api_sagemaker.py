@@ -32,8 +32,8 @@ def describe_endpoint(model: EndpointModel, request: Mapping[str, Any]) -> dict[
         ],
         "CurrentWeight": 1.0,
         "DesiredWeight": 1.0,
-        "CurrentInstanceCount": fleet.current,
-        "DesiredInstanceCount": fleet.desired,
+        "CurrentInstanceCount": fleet.instance_counts()[0],
+        "DesiredInstanceCount": fleet.instance_counts()[1],
         "RoutingConfig": {"RoutingStrategy": config.serving.routing},
     }
     if fleet.variant_status is not None:
@@ -45,7 +45,7 @@ def describe_endpoint(model: EndpointModel, request: Mapping[str, Any]) -> dict[
         **_summary(model),
         "EndpointConfigName": _config_name(config),
         "ProductionVariants": [variant],
-        "MetricsConfig": _metrics_config(),
+        "MetricsConfig": _metrics_config(config),
     }
 
 
@@ -58,7 +58,7 @@ def describe_endpoint_config(model: EndpointModel, request: Mapping[str, Any]) -
         raise ApiError("ValidationException", f'Could not find endpoint configuration "{full}".')
     variant = {
         "VariantName": config.variant,
-        "ModelName": _model_name(config),
+        "ModelName": None if config.component is not None else _model_name(config),
         "InitialInstanceCount": config.scaling.min_instances,
         "InstanceType": config.instance_type,
         "InitialVariantWeight": 1.0,
@@ -72,7 +72,7 @@ def describe_endpoint_config(model: EndpointModel, request: Mapping[str, Any]) -
         "ProductionVariants": [variant],
         "CreationTime": at(model.fleet.created_us),
         "EnableNetworkIsolation": False,
-        "MetricsConfig": _metrics_config(),
+        "MetricsConfig": _metrics_config(config),
     }
 
 
@@ -83,20 +83,9 @@ def describe_model(model: EndpointModel, request: Mapping[str, Any]) -> dict[str
     full = arn(config, "sagemaker", f"model/{name}")
     if name != _model_name(config):
         raise ApiError("ValidationException", f'Could not find model "{full}".')
-    source = {
-        "S3Uri": f"s3://{config.endpoint_name}-models/{config.model_name}/",
-        "S3DataType": "S3Prefix",
-        "CompressionType": "None",
-    }
-    container = {
-        "Image": _image(config),
-        "Mode": "SingleModel",
-        "ModelDataSource": {"S3DataSource": source},
-        "Environment": {"HF_MODEL_ID": "/opt/ml/model", "HF_TOKEN": "emulated-secret-value"},
-    }
     return {
         "ModelName": name,
-        "PrimaryContainer": container,
+        "PrimaryContainer": _container(config),
         "ExecutionRoleArn": f"arn:aws:iam::{ACCOUNT}:role/{config.endpoint_name}-execution",
         "CreationTime": at(model.fleet.created_us),
         "ModelArn": full,
@@ -118,8 +107,53 @@ def list_endpoints(model: EndpointModel, request: Mapping[str, Any]) -> dict[str
     return {"Endpoints": [] if left_out else [summary]}
 
 
+def describe_inference_component(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return DescribeInferenceComponent's members; an endpoint without components has none of any name."""
+    config, fleet = model.config, model.fleet
+    component, name = config.component, request["InferenceComponentName"]
+    if component is None or name != component.name:
+        full = arn(config, "sagemaker", f"inference-component/{name}")
+        raise ApiError("ValidationException", f'Could not find inference component "{full}".')
+    container = _container(config)
+    specification = {
+        "Container": {
+            "DeployedImage": {"SpecifiedImage": container["Image"], "ResolvedImage": container["Image"]},
+            "ArtifactUrl": container["ModelDataSource"]["S3DataSource"]["S3Uri"],
+            "Environment": container["Environment"],
+        },
+        "StartupParameters": {
+            "ModelDataDownloadTimeoutInSeconds": 1200,
+            "ContainerStartupHealthCheckTimeoutInSeconds": 1200,
+        },
+        "ComputeResourceRequirements": {"NumberOfAcceleratorDevicesRequired": 1.0, "MinMemoryRequiredInMb": 1024},
+        "DataCacheConfig": {"EnableCaching": component.data_cache},
+    }
+    return {
+        **_component_summary(model),
+        "Specification": specification,
+        "RuntimeConfig": {
+            "DesiredCopyCount": fleet.desired,
+            "CurrentCopyCount": fleet.current,
+            "PlacementStatus": [{"InstanceType": config.instance_type, "CurrentCopyCount": fleet.current}],
+        },
+    }
+
+
+def list_inference_components(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ListInferenceComponents' members."""
+    config = model.config
+    ours = (
+        config.component is not None
+        and request.get("EndpointNameEquals", config.endpoint_name) == config.endpoint_name
+        and request.get("VariantNameEquals", config.variant) == config.variant
+    )
+    return {"InferenceComponents": [_component_summary(model)] if ours else []}
+
+
 OPERATIONS: dict[str, Handler] = {
     "DescribeEndpoint": describe_endpoint,
+    "DescribeInferenceComponent": describe_inference_component,
+    "ListInferenceComponents": list_inference_components,
     "DescribeEndpointConfig": describe_endpoint_config,
     "DescribeModel": describe_model,
     "ListEndpoints": list_endpoints,
@@ -137,11 +171,11 @@ def _summary(model: EndpointModel) -> dict[str, Any]:
     }
 
 
-def _metrics_config() -> dict[str, Any]:
+def _metrics_config(config: EmulatorConfig) -> dict[str, Any]:
     return {
-        "EnableEnhancedMetrics": False,
+        "EnableEnhancedMetrics": config.enhanced_metrics,
         "EnableDetailedObservability": True,
-        "MetricPublishFrequencyInSeconds": 60,
+        "MetricPublishFrequencyInSeconds": config.metric_publish_s,
     }
 
 
@@ -155,3 +189,33 @@ def _config_name(config: EmulatorConfig) -> str:
 
 def _model_name(config: EmulatorConfig) -> str:
     return f"{config.endpoint_name}-model"
+
+
+def _container(config: EmulatorConfig) -> dict[str, Any]:
+    source = {
+        "S3Uri": f"s3://{config.endpoint_name}-models/{config.model_name}/",
+        "S3DataType": "S3Prefix",
+        "CompressionType": "None",
+    }
+    return {
+        "Image": _image(config),
+        "Mode": "SingleModel",
+        "ModelDataSource": {"S3DataSource": source},
+        "Environment": {"HF_MODEL_ID": "/opt/ml/model", "HF_TOKEN": "emulated-secret-value"},
+    }
+
+
+def _component_summary(model: EndpointModel) -> dict[str, Any]:
+    config, fleet = model.config, model.fleet
+    assert config.component is not None
+    name = config.component.name
+    return {
+        "InferenceComponentName": name,
+        "InferenceComponentArn": arn(config, "sagemaker", f"inference-component/{name}"),
+        "EndpointName": config.endpoint_name,
+        "EndpointArn": arn(config, "sagemaker", f"endpoint/{config.endpoint_name}"),
+        "VariantName": config.variant,
+        "CreationTime": at(fleet.created_us),
+        "LastModifiedTime": at(fleet.modified_us),
+        "InferenceComponentStatus": "Updating" if fleet.updating else "InService",
+    }

@@ -10,8 +10,6 @@ from loadgen.emulator.autoscaler import ACCOUNT, Activity
 from loadgen.emulator.config import Scaling
 from loadgen.emulator.model import EndpointModel
 
-NAMESPACE = "sagemaker"
-DIMENSION = "sagemaker:variant:DesiredInstanceCount"
 _PAGE = 50
 _BAD_PAGE = "InvalidNextTokenException"
 
@@ -20,14 +18,16 @@ def describe_scalable_targets(model: EndpointModel, request: Mapping[str, Any]) 
     """Return DescribeScalableTargets' members."""
     config, scaler = model.config, model.autoscaler
     wanted = request.get("ResourceIds") or [scaler.resource_id]
-    if not _is_ours(request) or scaler.resource_id not in wanted:
+    if not _is_ours(model, request) or scaler.resource_id not in wanted:
         return {"ScalableTargets": []}
-    role = "aws-service-role/sagemaker.application-autoscaling.amazonaws.com"
+    namespace = model.words.namespace
+    kind = {"sagemaker": "SageMakerEndpoint", "ecs": "ECSService"}[namespace]
+    role = f"aws-service-role/{namespace}.application-autoscaling.amazonaws.com"
     target = {
         **_identity(model),
         "MinCapacity": scaler.min_instances,
         "MaxCapacity": config.scaling.max_instances,
-        "RoleARN": f"arn:aws:iam::{ACCOUNT}:role/{role}/AWSServiceRoleForApplicationAutoScaling_SageMakerEndpoint",
+        "RoleARN": f"arn:aws:iam::{ACCOUNT}:role/{role}/AWSServiceRoleForApplicationAutoScaling_{kind}",
         "CreationTime": at(scaler.created_us),
         "SuspendedState": {
             "DynamicScalingInSuspended": False,
@@ -42,8 +42,8 @@ def describe_scalable_targets(model: EndpointModel, request: Mapping[str, Any]) 
 def describe_scaling_policies(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeScalingPolicies' members."""
     scaler = model.autoscaler
-    names = request.get("PolicyNames") or [scaler.policy_name]
-    if not _is_ours(request) or not _is_resource(model, request) or scaler.policy_name not in names:
+    names = request.get("PolicyNames")
+    if not _is_ours(model, request) or not _is_resource(model, request):
         return {"ScalingPolicies": []}
     scaling = model.config.scaling
     tracking = {
@@ -66,12 +66,37 @@ def describe_scaling_policies(model: EndpointModel, request: Mapping[str, Any]) 
         "Alarms": [{"AlarmName": a.rule.name, "AlarmARN": a.rule.arn} for a in (scaler.high, scaler.low)],
         "CreationTime": at(scaler.created_us),
     }
-    return {"ScalingPolicies": [policy]}
+    found = [policy, *_from_zero(model)]
+    return {"ScalingPolicies": [one for one in found if not names or one["PolicyName"] in names]}
+
+
+def _from_zero(model: EndpointModel) -> list[dict[str, Any]]:
+    """Return the step policy that asks for the first copy, where there may be none."""
+    scaler = model.autoscaler
+    if scaler.zero is None:
+        return []
+    step = {
+        "AdjustmentType": "ChangeInCapacity",
+        "StepAdjustments": [{"MetricIntervalLowerBound": 0.0, "ScalingAdjustment": 1}],
+        "Cooldown": 60,
+        "MetricAggregationType": "Maximum",
+    }
+    return [
+        {
+            "PolicyARN": scaler.policy_arn.replace(scaler.policy_name, scaler.zero_policy_name),
+            "PolicyName": scaler.zero_policy_name,
+            **_identity(model),
+            "PolicyType": "StepScaling",
+            "StepScalingPolicyConfiguration": step,
+            "Alarms": [{"AlarmName": scaler.zero.rule.name, "AlarmARN": scaler.zero.rule.arn}],
+            "CreationTime": at(scaler.created_us),
+        }
+    ]
 
 
 def describe_scaling_activities(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribeScalingActivities' members, newest first; those that scaled nothing only when asked for."""
-    if not _is_ours(request) or not _is_resource(model, request):
+    if not _is_ours(model, request) or not _is_resource(model, request):
         return {"ScalingActivities": []}
     everything = request.get("IncludeNotScaledActivities", False)
     activities = [a for a in model.autoscaler.activities if everything or a.not_scaled is None]
@@ -89,10 +114,11 @@ OPERATIONS: dict[str, Handler] = {
 }
 
 
-def _is_ours(request: Mapping[str, Any]) -> bool:
+def _is_ours(model: EndpointModel, request: Mapping[str, Any]) -> bool:
+    words = model.words
     namespace: str = request["ServiceNamespace"]
-    dimension: str = request.get("ScalableDimension", DIMENSION)
-    return namespace == NAMESPACE and dimension == DIMENSION
+    dimension: str = request.get("ScalableDimension", words.dimension)
+    return namespace == words.namespace and dimension == words.dimension
 
 
 def _is_resource(model: EndpointModel, request: Mapping[str, Any]) -> bool:
@@ -103,9 +129,9 @@ def _is_resource(model: EndpointModel, request: Mapping[str, Any]) -> bool:
 
 def _identity(model: EndpointModel) -> dict[str, Any]:
     return {
-        "ServiceNamespace": NAMESPACE,
+        "ServiceNamespace": model.words.namespace,
         "ResourceId": model.autoscaler.resource_id,
-        "ScalableDimension": DIMENSION,
+        "ScalableDimension": model.words.dimension,
     }
 
 
@@ -127,17 +153,16 @@ def _step_configuration(scaling: Scaling) -> dict[str, Any]:
 def _metric_specification(model: EndpointModel) -> dict[str, Any]:
     """The predefined type exists for 10 s only; on 60 s the same metric is a customised one."""
     config = model.config
-    if config.scaling.metric_period_s == 10:
+    if config.platform == "sagemaker" and config.scaling.metric_period_s == 10:
         name = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
+        if config.component is not None:
+            name = "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
         return {"PredefinedMetricSpecification": {"PredefinedMetricType": name}}
-    dimensions = [
-        {"Name": "EndpointName", "Value": config.endpoint_name},
-        {"Name": "VariantName", "Value": config.variant},
-    ]
+    words = model.words
     specification = {
-        "MetricName": "ConcurrentRequestsPerModel",
-        "Namespace": "AWS/SageMaker",
-        "Dimensions": dimensions,
+        "MetricName": words.metric,
+        "Namespace": words.metric_namespace,
+        "Dimensions": words.dimensions(),
         "Statistic": config.scaling.statistic,
     }
     return {"CustomizedMetricSpecification": specification}

@@ -19,6 +19,7 @@ from loadgen.emulator.agenda import Agenda, Rank
 from loadgen.emulator.alarms import Alarm, AlarmRule
 from loadgen.emulator.config import EmulatorConfig, to_us
 from loadgen.emulator.metrics import Series
+from loadgen.emulator.words import words_of
 
 ACCOUNT = "123456789012"
 LOW_PERIOD_US = 60_000_000
@@ -48,10 +49,19 @@ class Autoscaler:
     """The two alarms of one target-tracking policy, its decisions and its activities (oldest first)."""
 
     def __init__(
-        self, config: EmulatorConfig, seed: int, agenda: Agenda, series: Series, change_capacity: ChangeCapacity
+        self,
+        config: EmulatorConfig,
+        seed: int,
+        agenda: Agenda,
+        series: Series,
+        change_capacity: ChangeCapacity,
+        *,
+        refused: Series | None = None,
     ) -> None:
-        self.resource_id = f"endpoint/{config.endpoint_name}/variant/{config.variant}"
+        self.words = words_of(config)
+        self.resource_id = self.words.resource_id
         self.policy_name = f"{config.endpoint_name}-concurrent-requests"
+        self.zero_policy_name = f"{config.endpoint_name}-from-zero"
         self._config = config.scaling
         self._agenda = agenda
         self._series = series
@@ -61,7 +71,7 @@ class Autoscaler:
         self.created_us = agenda.now_us
         region = config.region
         self.policy_arn = (
-            f"arn:aws:autoscaling:{region}:{ACCOUNT}:scalingPolicy:{self._uuid()}:resource/sagemaker/"
+            f"arn:aws:autoscaling:{region}:{ACCOUNT}:scalingPolicy:{self._uuid()}:resource/{self.words.namespace}/"
             f"{self.resource_id}:policyName/{self.policy_name}"
         )
         self.high = Alarm(self._rule(region, above=True), agenda.now_us)
@@ -73,6 +83,15 @@ class Autoscaler:
         self._cooldown_until_us = agenda.now_us
         self._start_ticks(self.high, to_us(config.scaling.evaluation_interval_s))
         self._start_ticks(self.low, LOW_PERIOD_US)
+        self.zero: Alarm | None = None
+        self._refused = refused
+        if refused is not None:
+            self.zero = Alarm(self._zero_rule(region), agenda.now_us)
+            self._start_ticks(self.zero, LOW_PERIOD_US)
+
+    def states(self) -> dict[str, str]:
+        """Return the alarms' states, for a person to look at."""
+        return {"high": self.high.state, "low": self.low.state}
 
     def fulfilled(self, now_us: int, current: int) -> None:
         """Take note that the endpoint reached the desired count."""
@@ -83,7 +102,7 @@ class Autoscaler:
             return
         activity.ended_us = now_us
         activity.status = "Successful"
-        activity.message = f"{_done(activity)} Change successfully fulfilled by sagemaker."
+        activity.message = f"{self._done(activity)} Change successfully fulfilled by {self.words.namespace}."
         scaled_out = (activity.desired or 0) > activity.capacity
         cooldown = self._config.scale_out_cooldown_s if scaled_out else self._config.scale_in_cooldown_s
         self._cooldown_until_us = now_us + to_us(cooldown)
@@ -112,7 +131,8 @@ class Autoscaler:
 
     def _tick(self, alarm: Alarm, interval_us: int, due_us: int) -> None:
         now_us = self._agenda.now_us
-        turned = alarm.evaluate(now_us, self._series)
+        series = self._refused if alarm is self.zero and self._refused is not None else self._series
+        turned = alarm.evaluate(now_us, series)
         if turned:
             self._agenda.shows()
         if turned and alarm.state == "ALARM":
@@ -134,6 +154,11 @@ class Autoscaler:
     def _decide(self, alarm: Alarm, alarm_us: int | None) -> bool:
         """Change the desired count if the policy says so; tell whether it did."""
         wanted = self._wanted(alarm)
+        if alarm is self.zero:
+            if self.desired or self._running is not None:
+                return False
+            self._start(alarm, 1, alarm_us)
+            return True
         if alarm.rule.above:
             if wanted <= self.desired:
                 if self._running is None or wanted == self._config.max_instances:
@@ -169,7 +194,7 @@ class Autoscaler:
         now_us = self._agenda.now_us
         activity = Activity(
             activity_id=self._uuid(),
-            description=f"Setting desired instance count to {wanted}.",
+            description=f"Setting desired {self.words.counted} to {wanted}.",
             cause=cause,
             started_us=now_us,
             capacity=self.desired,
@@ -186,7 +211,7 @@ class Autoscaler:
     def _accepted(self, activity: Activity) -> None:
         self._agenda.shows()
         activity.status = "InProgress"
-        activity.message = f"{_done(activity)} Waiting for change to be fulfilled by sagemaker."
+        activity.message = f"{self._done(activity)} Waiting for change to be fulfilled by {self.words.namespace}."
 
     def _decline(self, alarm: Alarm, code: str) -> None:
         """Note that nothing was scaled, unless the newest activity says just that already."""
@@ -205,7 +230,20 @@ class Autoscaler:
         self._agenda.shows()
 
     def _cause(self, alarm: Alarm) -> str:
-        return f"monitor alarm {alarm.rule.name} in state ALARM triggered policy {self.policy_name}"
+        policy = self.zero_policy_name if alarm is self.zero else self.policy_name
+        return f"monitor alarm {alarm.rule.name} in state ALARM triggered policy {policy}"
+
+    def _zero_rule(self, region: str) -> AlarmRule:
+        name = f"{self.zero_policy_name}-alarm"
+        return AlarmRule(
+            name=name,
+            arn=f"arn:aws:cloudwatch:{region}:{ACCOUNT}:alarm:{name}",
+            above=True,
+            threshold=0.0,
+            period_us=LOW_PERIOD_US,
+            datapoints=1,
+            statistic="Sum",
+        )
 
     def _rule(self, region: str, *, above: bool) -> AlarmRule:
         config = self._config
@@ -221,9 +259,8 @@ class Autoscaler:
             statistic=config.statistic,
         )
 
+    def _done(self, activity: Activity) -> str:
+        return f"Successfully set desired {self.words.counted} to {activity.desired}."
+
     def _uuid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
-
-
-def _done(activity: Activity) -> str:
-    return f"Successfully set desired instance count to {activity.desired}."

@@ -19,6 +19,11 @@ import click
     help="Endpoint seconds per second.",
 )
 @click.option(
+    "--platform",
+    type=click.Choice(["sagemaker", "ecs", "ec2", "kubernetes"]),
+    help="What runs the endpoint; sagemaker, if left out.",
+)
+@click.option(
     "--image-cache/--no-image-cache",
     default=None,
     help="Whether new instances find the image cached; they do, if left out.",
@@ -37,6 +42,7 @@ def emulate(
     host: str,
     port: int,
     time_scale: float,
+    platform: str | None,
     image_cache: bool | None,
     seed: int,
     slow_first_token: str | None,
@@ -46,8 +52,10 @@ def emulate(
 ) -> None:
     """Serve the emulated endpoint and its platform on loopback.
 
-    One port speaks OpenAI chat completions, the SageMaker runtime and control plane, Application Auto Scaling,
-    CloudWatch, CloudWatch Logs and signed PromQL. Ends on SIGTERM or Ctrl-C. Signatures are checked when
+    One port speaks OpenAI chat completions and what the platform speaks. For sagemaker: its runtime and control plane,
+    Application Auto Scaling, CloudWatch, CloudWatch Logs and signed PromQL. For ecs: ECS, target health and the same
+    scaling, alarms and logs. For ec2: EC2 Auto Scaling, instances, target health and alarms. For kubernetes: lists,
+    watches and pod logs of its API. Ends on SIGTERM or Ctrl-C. Signatures are checked when
     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are set. It keeps its state: instances that one replay brought are
     still there for the next, until they scale in; start it again for a fresh endpoint.
     """
@@ -55,6 +63,7 @@ def emulate(
     import math
     import os
 
+    import msgspec
     from msgspec.structs import replace
 
     from loadgen.emulator.config import EmulatorConfig, load_config
@@ -67,6 +76,8 @@ def emulate(
     if not host:
         raise BadInputError("--host: empty; give the address to listen on, such as 127.0.0.1")
     config = load_config(scenario) if scenario else EmulatorConfig()
+    if platform is not None:
+        config = msgspec.convert(msgspec.to_builtins(config) | {"platform": platform}, EmulatorConfig)
     if image_cache is not None:
         config = replace(config, startup=replace(config.startup, image_cache=image_cache))
     if slow_first_token is not None:
@@ -74,11 +85,16 @@ def emulate(
         config = replace(config, serving=replace(config.serving, first_token_extra_s=extra_s))
 
     def listening(url: str) -> None:
-        ready = {"url": url, "time_scale": time_scale, "endpoint_name": config.endpoint_name}
+        ready = {
+            "url": url,
+            "time_scale": time_scale,
+            "endpoint_name": config.endpoint_name,
+            "platform": config.platform,
+        }
         cache = "on" if config.startup.image_cache else "off"
         text = (
-            f"emulated endpoint {config.endpoint_name} ({config.model_name} in {config.region}) at {url}, "
-            f"{time_scale:g} times real time, image cache {cache}; Ctrl-C ends it"
+            f"emulated endpoint {config.endpoint_name} ({config.model_name} on {config.platform} in {config.region}) "
+            f"at {url}, {time_scale:g} times real time, image cache {cache}; Ctrl-C ends it"
         )
         click.echo(json.dumps(ready) if as_json else text)
 

@@ -23,6 +23,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+PlatformName = Literal["sagemaker", "ecs", "ec2", "kubernetes"]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9])*$", max_length=63)]
 
 
@@ -83,7 +84,7 @@ class Scaling(_Table, frozen=True, kw_only=True):
     fixes it. The decision follows the alarm by `reaction_s`.
     """
 
-    min_instances: AtLeastOne = 1
+    min_instances: Count = 1
     max_instances: AtLeastOne = 3
     target: Positive = 4.0
     metric_period_s: Literal[10, 60] = 10
@@ -148,8 +149,61 @@ class Startup(_Table, frozen=True, kw_only=True):
         return self.weights_s + self.weights_s_per_gb * self.model_gb
 
 
+class Cluster(_Table, frozen=True, kw_only=True):
+    """How units come up on `ecs`, `ec2` and `kubernetes`; SageMaker has no use for it.
+
+    A unit exists `schedule_s` after the decision. While `spare_machines` have room it is placed at once, else a machine
+    is asked for (`ask_s` later) and takes `startup.provisioning_s`; on Kubernetes its accelerators can be asked for
+    `accelerator_s` after it is ready. It is placed within `place_s`, its sandbox takes `sandbox_s`; then comes the
+    pull, which waits `pull_queue_s` for each unit placed before it at the same time, and `create_s` for the container.
+    The model is fetched inside the `container`, by an `init-container`, or not at all (`image`).
+
+    A health check notices readiness within `health_interval_s`; traffic is sent `register_s` later. On `ec2`
+    `startup.warm_pool` holds, and an activity ends `instance_warmup_s` after the instance is in service.
+    `load_balancer` puts a target group (a Service) before the units.
+    """
+
+    launch_type: Literal["EC2", "FARGATE"] = "EC2"
+    spare_machines: Count = 0
+    schedule_s: NonNegative = 0.8
+    ask_s: NonNegative = 2.0
+    accelerator_s: NonNegative = 12.0
+    place_s: NonNegative = 0.5
+    sandbox_s: NonNegative = 1.5
+    pull_queue_s: NonNegative = 0.0
+    create_s: NonNegative = 0.8
+    download: Literal["container", "init-container", "image"] = "container"
+    health_interval_s: NonNegative = 10.0
+    register_s: NonNegative = 1.0
+    instance_warmup_s: NonNegative = 0.0
+    load_balancer: bool = True
+    hpa_sync_s: Positive = 15.0
+    hpa_tolerance: Share = 0.1
+
+
+class Component(_Table, frozen=True, kw_only=True):
+    """An inference component: `scaling` then counts its copies, and instances are launched and released beneath them.
+
+    With `scaling.min_instances` 0 every request fails until the first copy is there; an alarm on these failures, on a
+    step policy of its own, asks for it. `data_cache` keeps the model on an instance for further copies.
+    """
+
+    name: Name = "demo-component"
+    copies_per_instance: AtLeastOne = 1
+    data_cache: bool = False
+
+
 class Faults(_Table, frozen=True, kw_only=True):
-    """What goes wrong. `capacity_errors` and `failed_pulls` count per new instance, shares are probabilities."""
+    """What goes wrong. `capacity_errors` and `failed_pulls` count per new instance, shares are probabilities.
+
+    The control planes: `throttled_share` and `error_share` (status 500) of all calls; `slow_share` of them are answered
+    `slow_s` later; `unreachable` names services that answer 503 from `unreachable_from_s` for `unreachable_s`, and
+    credentials have expired from `expired_from_s` for `expired_s`, both after the start. `clock_skew_s` is how far the
+    platform's clock is ahead of what the emulator says of it, as a client's own clock may be wrong. Messages of the
+    event queue come twice with `duplicate_event_share`, and up to `late_event_s` late.
+    Of Kubernetes' watches: each is cut off after `watch_lasts_s`, `gone_share` of those that are opened find their
+    history gone, `duplicate_share` of their events come twice, and each comes up to `late_s` late.
+    """
 
     capacity_errors: Count = 0
     capacity_retry_s: Positive = 45.0
@@ -157,15 +211,35 @@ class Faults(_Table, frozen=True, kw_only=True):
     failed_pull_at_share: Share = 0.5
     pull_retry_s: NonNegative = 15.0
     throttled_share: Share = 0.0
+    error_share: Share = 0.0
+    slow_share: Share = 0.0
+    slow_s: NonNegative = 5.0
+    unreachable: tuple[str, ...] = ()
+    unreachable_from_s: NonNegative = 60.0
+    unreachable_s: NonNegative = 30.0
+    expired_from_s: NonNegative = 60.0
+    expired_s: NonNegative = 0.0
+    clock_skew_s: float = 0.0
+    duplicate_event_share: Share = 0.0
+    late_event_s: NonNegative = 0.0
     broken_stream_share: Share = 0.0
+    watch_lasts_s: NonNegative = 0.0
+    gone_share: Share = 0.0
+    duplicate_share: Share = 0.0
+    late_s: NonNegative = 0.0
 
 
 class EmulatorConfig(_Table, frozen=True, kw_only=True):
-    """A whole emulated endpoint. `history_s` is how long it has been idle when the emulator starts.
+    """A whole emulated endpoint on a `platform`. `history_s` is how long it has been idle when the emulator starts.
+
+    `endpoint_name` also names the service (in a cluster of that name), the group, or the deployment.
 
     `host_id_label`: whether the platform's operation metrics name the instance (unverified on the real platform).
+    `enhanced_metrics` publishes metrics by instance, every `metric_publish_s`. `event_queue` is the name of an SQS
+    queue that an EventBridge rule fills; `trail_lag_s` is how late CloudTrail tells.
     """
 
+    platform: PlatformName = "sagemaker"
     endpoint_name: Name = "demo"
     variant: Name = "AllTraffic"
     region: str = "us-east-1"
@@ -174,15 +248,30 @@ class EmulatorConfig(_Table, frozen=True, kw_only=True):
     history_s: NonNegative = 1200.0
     host_id_label: bool = True
     operation_metric_lag_s: NonNegative = 5.0
+    enhanced_metrics: bool = False
+    metric_publish_s: Literal[10, 30, 60] = 60
+    event_queue: Name | None = None
+    trail_lag_s: NonNegative = 120.0
     log_ingestion_lag_s: NonNegative = 1.0
     serving: Serving = msgspec.field(default_factory=Serving)
     scaling: Scaling = msgspec.field(default_factory=Scaling)
     startup: Startup = msgspec.field(default_factory=Startup)
+    cluster: Cluster = msgspec.field(default_factory=Cluster)
     faults: Faults = msgspec.field(default_factory=Faults)
+    component: Component | None = None
+
+    @property
+    def resource_id(self) -> str:
+        """What is scaled, in Application Auto Scaling's words."""
+        if self.component is not None:
+            return f"inference-component/{self.component.name}"
+        return f"endpoint/{self.endpoint_name}/variant/{self.variant}"
 
     def __post_init__(self) -> None:
         if self.scaling.max_instances < self.scaling.min_instances:
             raise ValueError("scaling.max_instances must not be below scaling.min_instances")
+        if self.scaling.min_instances == 0 and self.component is None:
+            raise ValueError("scaling.min_instances 0 needs a component: an endpoint's variant keeps one instance")
         if self.serving.token_full_batch_s < self.serving.token_s:
             raise ValueError("serving.token_full_batch_s must not be below serving.token_s")
         if self.scaling.policy == "step" and all(step.above > 0 for step in self.scaling.steps):

@@ -64,6 +64,8 @@ def container_log(timeline: Timeline, config: EmulatorConfig) -> list[LogEvent]:
         (ready - 250_000, "[INFO ] ModelServer - Initialize BOTH server with: EpollServerSocketChannel."),
         (ready - 200_000, "[INFO ] ModelServer - BOTH API bind to: http://0.0.0.0:8080"),
     ]
+    if config.platform != "sagemaker":
+        lines = _vllm_lines(timeline, config)
     lag_us = to_us(config.log_ingestion_lag_s)
     return [
         LogEvent(at_us=at, ingested_us=at + lag_us, event_id=_event_id(timeline.unit_id, k, at), message=message)
@@ -74,6 +76,29 @@ def container_log(timeline: Timeline, config: EmulatorConfig) -> list[LogEvent]:
 def created_us(config: EmulatorConfig, log: list[LogEvent]) -> int:
     """Return when a container's stream comes into being: before its first event can be read, on the way."""
     return log[0].at_us + to_us(_CREATED_SHARE * config.log_ingestion_lag_s)
+
+
+def _vllm_lines(timeline: Timeline, config: EmulatorConfig) -> list[tuple[int, str]]:
+    """Return the lines of vLLM's own image: it says that it loads, fetches the model, and only then reads it."""
+    startup, cluster = config.startup, config.cluster
+    model, started, ready = config.model_name, timeline.container_started_us, timeline.ready_us
+    begin, loaded = timeline.load_started_us, timeline.load_finished_us
+    lines = [(started + 300_000, "vLLM API server version 0.14.0")]
+    fetched_us = timeline.download_finished_us - timeline.download_started_us
+    if cluster.download == "container" and fetched_us > 0:
+        begin = timeline.download_started_us
+        text = f"Time spent downloading weights for {model}: {fetched_us / 1e6:.6f} seconds"
+        lines.append((timeline.download_finished_us, text))
+    lines += [
+        (begin, f"Starting to load model {model}..."),
+        (loaded, f"Loading weights took {startup.load_s:.2f} seconds"),
+        (
+            ready - 400_000,
+            f"init engine (profile, create kv cache, warmup model) took {0.9 * startup.warm_up_s:.2f} seconds",
+        ),
+        (ready - 50_000, "Application startup complete."),
+    ]
+    return [(at_us, f"INFO {to_datetime(at_us):%m-%d %H:%M:%S} [engine.py:1] {text}") for at_us, text in lines]
 
 
 def _engine(at_us: int, place: str, message: str) -> tuple[int, str]:

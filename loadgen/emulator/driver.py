@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable
 
 from loadgen.emulator.model import Model
-from loadgen.emulator.serving import Admitted, Effect, Finished
+from loadgen.emulator.serving import Admitted, Effect, Finished, Refused
 from traces.clock import ClientClock, EndpointClock
 
 COALESCE_US = 5_000
@@ -27,7 +27,7 @@ class Exchange:
     token was handed to the sink.
     """
 
-    __slots__ = ("admitted", "complete", "finished", "output_tokens", "request_id", "sink", "written")
+    __slots__ = ("admitted", "complete", "finished", "output_tokens", "refused", "request_id", "sink", "written")
 
     def __init__(self, request_id: str, output_tokens: int, loop: asyncio.AbstractEventLoop) -> None:
         self.request_id = request_id
@@ -37,6 +37,7 @@ class Exchange:
         self.sink: Callable[[int, int], None] | None = None
         self.written = 0
         self.complete = False
+        self.refused = False
 
 
 class Driver:
@@ -131,6 +132,7 @@ class Driver:
                     self._flush(exchange, exchange.output_tokens)
                     self._close(exchange)
             else:
+                exchange.refused = isinstance(effect, Refused)
                 _resolve(exchange.admitted, None)
 
     def _flush(self, exchange: Exchange, total: int) -> None:

@@ -12,6 +12,7 @@ from loadgen.emulator.agenda import Agenda, Rank
 from loadgen.emulator.autoscaler import Activity
 from loadgen.emulator.config import EmulatorConfig, Faults, to_us
 from loadgen.emulator.container_log import LogEvent, container_log, created_us
+from loadgen.emulator.placement import Placed, Placement
 from loadgen.emulator.startup import Timeline, plan_start
 from traces.clock import to_datetime
 
@@ -21,6 +22,16 @@ class VariantStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     message: str
     started_us: int
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the endpoint's state, as events tell it."""
+
+    at_us: int
+    status: str
+    current: int
+    desired: int
+    variant_status: VariantStatus | None
 
 
 class OperationSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +71,7 @@ class Instance(msgspec.Struct, kw_only=True):
     timeline: Timeline
     log: list[LogEvent]
     scaling_id: str | None = None
+    host_id: str = ""
     state: Literal["starting", "in_service", "terminated"] = "starting"
     joined_us: int | None = None
     left_us: int | None = None
@@ -96,10 +108,13 @@ class Fleet:
         self.variant_status: VariantStatus | None = None
         self.created_us = self.modified_us = agenda.now_us
         self.current = self.desired = config.scaling.min_instances
+        self.placement = None if config.component is None else Placement(config, seed)
+        self.changes: list[Change] = []
         sound = msgspec.structs.replace(config, faults=Faults())
         for index in range(self.current):
-            plan = plan_start(sound, seed, index, 0)
-            self._add(plan.shifted(agenda.now_us - plan.ready_us), None).state = "in_service"
+            placed = self._place(sound, index, 0, from_pool=False)
+            earlier = placed._replace(plan=placed.plan.shifted(agenda.now_us - placed.plan.ready_us))
+            self._add(earlier, None).state = "in_service"
 
     @property
     def updating(self) -> bool:
@@ -127,8 +142,9 @@ class Fleet:
             self._note_decision(activity)
             first = len(self.instances)
             warm = self._config.startup.warm_pool
-            plans = [plan_start(self._config, self._seed, first + k, now_us, from_pool=k < warm) for k in range(more)]
-            launched = [self._add(plan, activity.activity_id) for plan in plans]
+            placed = [self._place(self._config, first + k, now_us, from_pool=k < warm) for k in range(more)]
+            plans = [one.plan for one in placed]
+            launched = [self._add(one, activity.activity_id) for one in placed]
             done_us = max(plan.ready_us for plan in plans)
             self._agenda.at(done_us, Rank.LIFE_CYCLE, self._scaled_out, activity, launched)
         else:
@@ -150,19 +166,35 @@ class Fleet:
         self.modified_us = self._agenda.now_us
         message = f"Launching {more} instance(s)." if more > 0 else f"Terminating {-more} instance(s)."
         self.variant_status = VariantStatus(message=message, started_us=self._agenda.now_us)
+        self._note_change("UPDATING")
 
-    def _add(self, plan: Timeline, scaling_id: str | None) -> Instance:
-        instance = Instance(timeline=plan, log=container_log(plan, self._config), scaling_id=scaling_id)
+    def instance_counts(self) -> tuple[int, int]:
+        """Return how many instances there are, and how many are wanted; the same as units without a component."""
+        if self.placement is None:
+            return self.current, self.desired
+        return self.placement.counts(self._agenda.now_us)
+
+    def _place(self, config: EmulatorConfig, index: int, now_us: int, *, from_pool: bool) -> Placed:
+        if self.placement is not None:
+            return self.placement.place(index, now_us, sound=config is not self._config)
+        plan = plan_start(config, self._seed, index, now_us, from_pool=from_pool)
+        return Placed(plan, plan.unit_id, launched=True)
+
+    def _add(self, placed: Placed, scaling_id: str | None) -> Instance:
+        plan = placed.plan
+        log = container_log(plan, self._config)
+        instance = Instance(timeline=plan, log=log, scaling_id=scaling_id, host_id=placed.host_id)
         self.instances.append(instance)
         for at_us in {created_us(self._config, instance.log), *(event.ingested_us for event in instance.log)}:
             self._agenda.shows(at_us)
         if scaling_id is not None:
             # What is planned is entered when it happens: a run that ends earlier knows nothing of it.
-            for anchor in _UNIT_ANCHORS:
+            # A copy on an instance that was there launches and pulls nothing.
+            for anchor in _UNIT_ANCHORS if placed.launched else _UNIT_ANCHORS[3:]:
                 at_us = getattr(plan, f"{anchor}_us")
                 self._agenda.at(at_us, Rank.LIFE_CYCLE, self._note, scaling_id, plan.unit_id, anchor, at_us)
         for name, started_us, ended_us in _durations(plan):
-            self._sample(name, (ended_us - started_us) / 1e6, ended_us, plan.unit_id)
+            self._sample(name, (ended_us - started_us) / 1e6, ended_us, instance)
         for at_us in plan.capacity_errors_us:
             self._sample("ice_count", 1.0, at_us, None)
         return instance
@@ -184,6 +216,8 @@ class Fleet:
     def _scaled_in(self, activity: Activity, leaving: list[Instance]) -> None:
         for instance in leaving:
             instance.state = "terminated"
+            if self.placement is not None:
+                self.placement.leave(instance.unit_id, self._agenda.now_us)
         self._finish(activity, "ScaleIn")
 
     def _finish(self, activity: Activity, direction: str) -> None:
@@ -192,12 +226,24 @@ class Fleet:
         self.current = len(self.in_service())
         self.variant_status = None
         self.modified_us = now_us
+        self._note_change("IN_SERVICE")
         seconds = (now_us - activity.started_us) / 1e6
         labels = {"aws.sagemaker.scaling.direction": direction, "aws.sagemaker.operation.type": "UpdateWCEndpoint"}
         self._sample("e2e_duration", seconds, now_us, None, labels)
         self._settled()
         notice_us = now_us + to_us(self._config.startup.notice_s)
         self._agenda.at(notice_us, Rank.LIFE_CYCLE, self._fulfilled, notice_us, self.current)
+
+    def _note_change(self, status: str) -> None:
+        current, desired = self.instance_counts()
+        change = Change(
+            at_us=self._agenda.now_us,
+            status=status,
+            current=current,
+            desired=desired,
+            variant_status=self.variant_status,
+        )
+        self.changes.append(change)
 
     def _note_decision(self, activity: Activity) -> None:
         if activity.breach_us is not None:
@@ -210,14 +256,18 @@ class Fleet:
         self.truth.append(TruthRow(scaling_id=scaling_id, unit_id=unit_id, anchor=anchor, at_us=at_us))
 
     def _sample(
-        self, name: str, value: float, at_us: int, unit_id: str | None, more_labels: dict[str, str] | None = None
+        self, name: str, value: float, at_us: int, unit: Instance | None, more_labels: dict[str, str] | None = None
     ) -> None:
         labels: dict[str, Any] = {
             "aws.sagemaker.endpoint.name": self._config.endpoint_name,
             "aws.sagemaker.variant.name": self._config.variant,
         }
-        if unit_id is not None and self._config.host_id_label:
-            labels["@resource.host.id"] = unit_id
+        if self._config.component is not None:
+            labels["aws.sagemaker.inference_component.name"] = self._config.component.name
+        if unit is not None and self._config.host_id_label:
+            labels["@resource.host.id"] = unit.host_id
+            if self._config.component is not None:
+                labels["aws.sagemaker.container.id"] = unit.unit_id.removeprefix(f"{unit.host_id}-")
         visible_us = at_us + to_us(self._config.operation_metric_lag_s)
         self._agenda.shows(visible_us)
         self.operation_samples.append(

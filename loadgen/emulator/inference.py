@@ -13,6 +13,7 @@ from loadgen.emulator.driver import Driver, Exchange
 from loadgen.emulator.eventstream import payload_parts, stream_exception
 from loadgen.emulator.platform import Gatekeeper
 from loadgen.emulator.signature import SignatureError
+from loadgen.emulator.startup import Timeline
 
 UNIT_HEADER = "x-ramptrace-unit"
 
@@ -63,6 +64,31 @@ class Inference:
         card = {"id": self._config.model_name, "object": "model", "created": 0, "owned_by": "ramptrace-emulator"}
         return web.json_response({"object": "list", "data": [card]})
 
+    async def unit_health(self, request: web.Request) -> web.Response:
+        """Answer as one unit's own server does: not at all before its engine is ready."""
+        start = self._start(request.match_info["unit"])
+        if start.ready_us > self._driver.now_us():
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=503)
+        return web.Response(text="")
+
+    async def unit_metrics(self, request: web.Request) -> web.Response:
+        """Answer with the counter of one unit's answers, as vLLM exposes it."""
+        name = request.match_info["unit"]
+        start = self._start(name)
+        if start.ready_us > self._driver.now_us():
+            return web.Response(status=503)
+        served = any(row.unit_id == name and row.anchor == "first_served" for row in self._driver.sync().truth())
+        label = f'model_name="{self._config.model_name}",finished_reason="stop"'
+        return web.Response(text=f"vllm:request_success_total{{{label}}} {float(served)}\n")
+
+    def _start(self, unit: str) -> Timeline:
+        for instance in self._driver.sync().fleet.instances:
+            if instance.unit_id == unit:
+                return instance.timeline
+        raise web.HTTPNotFound
+
     async def _invoke(self, request: web.Request, *, streaming: bool) -> web.StreamResponse:
         try:
             await self._gatekeeper.check(request, "sagemaker")
@@ -79,6 +105,8 @@ class Inference:
         exchange = self._driver.submit(wanted.input_tokens, wanted.output_tokens)
         try:
             unit_id = await exchange.admitted
+            if exchange.refused:
+                return _runtime_error(400, "ValidationError", _NO_CAPACITY)
             if unit_id is None:
                 message = "Your invocation timed out while waiting for a response from container primary."
                 return _runtime_error(424, "ModelError", message, original_status=0)
@@ -149,6 +177,9 @@ class Inference:
         if not breaks:
             transport.write(_chunk(encode(answer.closing())))
         await response.write_eof()
+
+
+_NO_CAPACITY = "Inference Component has no capacity to process this request. ApplicationAutoScaling may be in progress."
 
 
 def _chunk(data: bytes) -> bytes:

@@ -18,6 +18,7 @@ from loadgen.emulator.config import EmulatorConfig
 from loadgen.emulator.driver import Driver
 from loadgen.emulator.fleet import TruthRow
 from loadgen.emulator.inference import Inference
+from loadgen.emulator.kube_api import KubeApi
 from loadgen.emulator.model import Model
 from loadgen.emulator.platform import Gatekeeper, Platform
 from traces.clock import to_datetime
@@ -40,6 +41,8 @@ def build_app(driver: Driver, seed: int, credentials: tuple[str, str] | None) ->
 
     async def clock(_request: web.Request) -> web.Response:
         endpoint_us, client_us = driver.both_clocks_us()
+        # A client whose own clock is wrong does not know by how much.
+        endpoint_us -= round(driver.model.config.faults.clock_skew_s * 1e6)
         reading = {"emulated": True, "endpoint_us": endpoint_us, "client_us": client_us}
         return web.json_response({**reading, "time_scale": driver.clock.time_scale})
 
@@ -66,6 +69,12 @@ def build_app(driver: Driver, seed: int, credentials: tuple[str, str] | None) ->
     app.router.add_get("/api/v1/query", platform.query)
     app.router.add_post("/api/v1/query", platform.query)
     app.router.add_get("/api/v1/label/__name__/values", platform.metric_names)
+    app.router.add_get("/units/{unit}/health", inference.unit_health)
+    app.router.add_get("/units/{unit}/metrics", inference.unit_metrics)
+    if driver.model.objects is not None:
+        kube = KubeApi(driver, driver.model.objects, seed)
+        app.router.add_get("/api/{path:.*}", kube.handle)
+        app.router.add_get("/apis/{path:.*}", kube.handle)
     return app
 
 

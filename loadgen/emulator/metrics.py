@@ -110,14 +110,18 @@ class Tally:
 
     def __init__(self) -> None:
         self.values: list[float] = []
+        self._first_us: int | None = None
 
-    def add(self, value: float) -> None:
-        """Count one occurrence."""
+    def add(self, value: float, at_us: int | None = None) -> None:
+        """Count one occurrence; where `at_us` is given, the period's first one counts as when it exceeded zero."""
         self.values.append(value)
+        if self._first_us is None:
+            self._first_us = at_us
 
     def close(self, start_us: int, now_us: int, lag_us: int) -> Datapoint | None:
         """Return the datapoint of the period that ends now, or None when nothing happened in it."""
         values, self.values = self.values, []
+        first_us, self._first_us = self._first_us, None
         if not values:
             return None
         return Datapoint(
@@ -128,6 +132,7 @@ class Tally:
             total=sum(values),
             samples=float(len(values)),
             visible_us=now_us + lag_us,
+            exceeded_us=first_us,
         )
 
 

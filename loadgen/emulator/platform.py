@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import random
 import time
 import uuid
 from collections.abc import Mapping
@@ -13,12 +13,22 @@ from urllib.parse import parse_qs
 import msgspec
 from aiohttp import web
 
-from loadgen.emulator import api_cloudwatch, api_logs, api_sagemaker, api_scaling, promql
+from loadgen.emulator import (
+    api_cloudwatch,
+    api_ec2,
+    api_ecs,
+    api_events,
+    api_logs,
+    api_sagemaker,
+    api_scaling,
+    promql,
+)
 from loadgen.emulator.api import ApiError, Handler
 from loadgen.emulator.driver import Driver
+from loadgen.emulator.faults import Injector
 from loadgen.emulator.signature import Received, SignatureError, verify
 from loadgen.emulator.wire import (
-    QUERY_VERSION,
+    QUERY_VERSIONS,
     Protocol,
     WireError,
     content_type,
@@ -35,7 +45,29 @@ _OPERATIONS: dict[str, dict[str, Handler]] = {
     "application-autoscaling": api_scaling.OPERATIONS,
     "cloudwatch": api_cloudwatch.OPERATIONS,
     "logs": api_logs.OPERATIONS,
+    "ecs": api_ecs.OPERATIONS,
+    "elbv2": api_ecs.BALANCER_OPERATIONS,
+    "autoscaling": api_ec2.OPERATIONS,
+    "ec2": api_ec2.INSTANCE_OPERATIONS,
+    "sqs": api_events.SQS_OPERATIONS,
+    "sts": api_events.STS_OPERATIONS,
+    "cloudtrail": api_events.CLOUDTRAIL_OPERATIONS,
+    "ecr": api_events.ECR_OPERATIONS,
 }
+_SERVED: dict[str, frozenset[str]] = {
+    "sagemaker": frozenset(_OPERATIONS) - {"ecs", "elbv2", "autoscaling", "ec2"},
+    "ecs": frozenset({"ecs", "elbv2", "application-autoscaling", "cloudwatch", "logs", "sts"}),
+    "ec2": frozenset({"autoscaling", "ec2", "elbv2", "cloudwatch", "sts"}),
+    "kubernetes": frozenset(),
+}
+"""Which services there are on each platform."""
+
+
+def operations(platform: str) -> dict[str, dict[str, Handler]]:
+    """Return the operations of each service that there is on a platform."""
+    return {service: _OPERATIONS[service] for service in _SERVED[platform]}
+
+
 _QUERY_CODES = {
     "ThrottlingException": "Throttling",
     "ValidationException": "ValidationError",
@@ -78,22 +110,25 @@ class Platform:
     def __init__(self, driver: Driver, gatekeeper: Gatekeeper, seed: int) -> None:
         self._driver = driver
         self._gatekeeper = gatekeeper
-        self._random = random.Random(f"{seed}:throttling")
+        self._served = _SERVED[driver.model.config.platform]
+        self._injector = Injector(driver.model.config.faults, seed, driver.model.now_us)
 
     async def call(self, request: web.Request) -> web.Response:
         """Answer a call at `/`: JSON when a target header names the operation, query otherwise."""
         target = request.headers.get("X-Amz-Target")
         if target is not None:
-            prefix, _, operation = target.partition(".")
-            service = next((s for s in _OPERATIONS if service_model(s).metadata["targetPrefix"] == prefix), None)
+            prefix, _, operation = target.rpartition(".")
+            service = next((s for s in self._served if service_model(s).metadata.get("targetPrefix") == prefix), None)
             if service is None:
                 return _json_error(400, "UnknownOperationException", f"Unknown service in target {target}.")
             return await self._answer(request, Call(service=service, operation=operation, protocol="json"))
         form = parse_qs((await request.read()).decode(errors="replace"))
-        if form.get("Version") != [QUERY_VERSION]:
+        service = QUERY_VERSIONS.get(form.get("Version", [""])[0])
+        if service not in self._served:
             return _json_error(400, "UnknownOperationException", "Neither a target header nor a known query version.")
         operation = form.get("Action", [""])[0]
-        return await self._answer(request, Call(service="cloudwatch", operation=operation, protocol="query"))
+        protocol: Protocol = "ec2" if service == "ec2" else "query"
+        return await self._answer(request, Call(service=service, operation=operation, protocol=protocol))
 
     async def call_cbor(self, request: web.Request) -> web.Response:
         """Answer a call at `/service/.../operation/...`."""
@@ -132,7 +167,7 @@ class Platform:
         try:
             service = service_model(call.service)
             await self._gatekeeper.check(request, service.signing_name)
-            self._throttle()
+            await self._suffer(call.service)
             handler = _OPERATIONS[call.service].get(call.operation)
             if handler is None:
                 raise ApiError("UnknownOperationException", f"The emulator does not know {call.operation}.")
@@ -148,28 +183,33 @@ class Platform:
         body = render_response(call.protocol, operation, answer, request_id)
         return web.Response(body=body, headers=_headers(call, request_id))
 
-    def _throttle(self) -> None:
-        if self._random.random() < self._driver.model.config.faults.throttled_share:
-            raise ApiError("ThrottlingException", "Rate exceeded")
+    async def _suffer(self, service: str) -> None:
+        """Wait or fail as the faults will have it."""
+        wait_us, error = self._injector.trouble(service, self._driver.now_us())
+        if wait_us:
+            await asyncio.sleep(wait_us / US_PER_S / self._driver.clock.time_scale)
+        if error is not None:
+            raise error
 
     async def _refuse_promql(self, request: web.Request) -> web.Response | None:
         try:
             await self._gatekeeper.check(request, "monitoring")
-            self._throttle()
+            await self._suffer("monitoring")
         except SignatureError as error:
             return _promql_error(403, "access_denied", str(error))
         except ApiError as error:
-            return _promql_error(429, "throttled", str(error))
+            status = 429 if error.code == "ThrottlingException" else error.status
+            return _promql_error(status, error.code, str(error))
         return None
 
 
 def _error(call: Call, code: str, message: str, status: int, request_id: str) -> web.Response:
     headers = _headers(call, request_id)
     stated = code
-    if call.service == "cloudwatch":
+    if call.service in QUERY_VERSIONS.values():
         stated = _QUERY_CODES.get(code, code)
         headers["x-amzn-query-error"] = f"{stated};Sender"
-    body = render_error(call.protocol, stated if call.protocol == "query" else code, message, request_id)
+    body = render_error(call.protocol, stated if call.protocol in {"query", "ec2"} else code, message, request_id)
     return web.Response(body=body, status=status, headers=headers)
 
 

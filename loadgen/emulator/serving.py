@@ -43,6 +43,10 @@ class TimedOut(Effect, frozen=True, kw_only=True):
     """A request waited too long for a slot."""
 
 
+class Refused(Effect, frozen=True, kw_only=True):
+    """A request came when nothing was in service."""
+
+
 class Job(msgspec.Struct, kw_only=True, eq=False):
     """A request under way. `first_at` is its place on its instance's token clock at its first token."""
 

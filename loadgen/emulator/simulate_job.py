@@ -17,7 +17,8 @@ from loadgen.emulator.outcome import Objective, demand_of, unit_rate
 from loadgen.emulator.profiles import profile
 from loadgen.emulator.sweep import sweep
 from loadgen.emulator.virtual import Simulation, prepare, simulate
-from loadgen.scenario import Scenario, build_scenario, load_scenario
+from loadgen.scenario import Scenario
+from loadgen.scenario_file import build_scenario, load_scenario
 from traces.errors import BadInputError
 from traces.run import RunDir, write_atomically, write_parquet
 

@@ -98,6 +98,15 @@ def _transfers(config: EmulatorConfig, rate_mb_per_s: float, *, cached: bool) ->
     return (ends[-1] if pulls else 0.0), ends[0]
 
 
+def pull_attempts(config: EmulatorConfig) -> list[tuple[float, float]]:
+    """Return the attempts at a pull that has the machine for itself: begin and end in seconds, the last succeeds."""
+    # The attempts name each other by their place after a first flow, the download: here there is none.
+    flows = [Flow(size=0.0, work={}), *_pulls(config)]
+    ends = completion_times(flows, {_TRANSFER: config.startup.transfer_mb_per_s})[1:]
+    begins = [0.0, *(end + config.faults.pull_retry_s for end in ends[:-1])]
+    return list(zip(begins, ends, strict=True))
+
+
 def _pulls(config: EmulatorConfig) -> list[Flow]:
     """Return the attempts at a pull, in megabytes: those that fail part-way, each followed by a pause, and the last."""
     startup, faults = config.startup, config.faults

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import msgspec
 import polars as pl
+import polars.selectors as cs
 
-from loadgen.collect.base import Watched
 from loadgen.collect.session import LOOKBACK_US
-from loadgen.emulator.config import EmulatorConfig
+from loadgen.collect.variant import Watched
+from loadgen.emulator.config import EmulatorConfig, to_us
 from loadgen.emulator.virtual_collect import HEARTBEAT_US, VirtualCollector
 from loadgen.emulator.virtual_load import Load, load_of
 from loadgen.emulator.virtual_model import VirtualModel
@@ -23,7 +24,8 @@ from loadgen.emulator.virtual_platform import VirtualPlatform
 from loadgen.emulator.virtual_requests import requests_of
 from loadgen.intake import Cut, cut_trace, write_trace
 from loadgen.scenario import CollectSection, ReplaySection, Scenario
-from traces.run import Manifest, RunDir, Stretch, write_parquet
+from traces.manifest import Manifest, Stretch
+from traces.run import RunDir, write_parquet
 from traces.schema import Truth
 from traces.units import US_PER_S
 
@@ -62,38 +64,44 @@ def simulate(plan: Simulation, path: Path, seed: int) -> RunDir:
     scenario = plan.scenario
     section = scenario.collect or CollectSection(endpoint_name=plan.endpoint.endpoint_name)
     start_us = start_of(seed)
+    # What the client stamps, it stamps by its own clock.
+    skew_us = to_us(plan.endpoint.faults.clock_skew_s)
+    began_us = start_us - skew_us
     manifest = Manifest(
         run_id=path.name,
         name=scenario.name,
         condition=scenario.run.condition,
         emulated=True,
         simulated={"seed": seed, "profile": plan.profile},
-        created_us=start_us - _LEAD_US,
-        t0_us=start_us,
+        created_us=began_us - _LEAD_US,
+        t0_us=began_us,
         trace=plan.cut.used,
         scenario=msgspec.to_builtins(msgspec.structs.replace(scenario, collect=section, emulator_model=plan.endpoint)),
         versions=_versions(),
         flush_s=HEARTBEAT_US / US_PER_S,
         laps=plan.cut.laps,
-        stretches=[_stretch(scenario.replay, start_us)],
+        stretches=[_stretch(scenario.replay, began_us)],
     )
     run = RunDir.create(path, manifest)
     write_trace(plan.cut.frame, run.path)
     model = VirtualModel(plan.endpoint, seed, start_us, plan.load)
     platform = VirtualPlatform(model, lambda to_us: model.advance(max(to_us, model.now_us)), seed)
-    watched = Watched(section.endpoint_name, section.variant, manifest.created_us - LOOKBACK_US)
-    platform.begin(manifest.created_us)
+    since_us = manifest.created_us - LOOKBACK_US
+    watched = Watched(plan.endpoint.endpoint_name, section.variant, since_us, section.inference_component)
+    platform.begin(start_us - _LEAD_US)
     collector = VirtualCollector(run, platform, section, watched, seed)
     collector.collect(start_us + plan.load.last_us + section.tail_us)
     end_us = model.finish(drain_us=scenario.replay.drain_us)
     folder = run.path / "requests"
     folder.mkdir()
-    write_parquet(folder / "worker0-000000.parquet", requests_of(plan.load, model.queue, start_us, end_us))
+    requests = requests_of(plan.load, model.queue, start_us, end_us)
+    requests = requests.with_columns(cs.datetime() - pl.duration(microseconds=skew_us))
+    write_parquet(folder / "worker0-000000.parquet", requests)
     rows = [row.as_row() for row in model.truth()]
     write_parquet(run.path / "truth.parquet", pl.DataFrame(rows, schema=pl.Schema(Truth)))
     for table in ("observations", "samples"):
         run.compact(table)
-    manifest.state, manifest.finished_us = "finished", end_us
+    manifest.state, manifest.finished_us = "finished", end_us - skew_us
     manifest.collector = {"state": "finished", "exit_code": 0, "rows": collector.written()}
     manifest.verdict = {"status": "VALID", "reasons": []}
     run.write_manifest(manifest)
@@ -111,7 +119,7 @@ def _endpoint(scenario: Scenario) -> EmulatorConfig:
         )
     return msgspec.structs.replace(
         endpoint,
-        endpoint_name=section.endpoint_name,
+        endpoint_name=section.endpoint_name or endpoint.endpoint_name,
         variant=section.variant,
         region=section.region or target.region or endpoint.region,
     )

@@ -13,23 +13,29 @@ from typing import cast
 
 import polars as pl
 
-from loadgen.collect.aws import Platform
-from loadgen.collect.base import Watched
+from loadgen.collect.base import Reading, Source
+from loadgen.collect.component_state import ComponentState
 from loadgen.collect.endpoint_state import EndpointState
+from loadgen.collect.events import Events
 from loadgen.collect.journal import Journal
 from loadgen.collect.metrics import Metrics
 from loadgen.collect.promql import PromApi
 from loadgen.collect.sagemaker import sources
+from loadgen.collect.trail import Trail
+from loadgen.collect.variant import Watched
 from loadgen.collect.watch import Watch
+from loadgen.emulator.config import Faults
 from loadgen.emulator.virtual_platform import VirtualPlatform, VirtualProm, at_once
 from loadgen.scenario import CollectSection
-from traces.clock import ClientClock, EndpointClock
+from traces.clock import CLOCK_SNAPSHOT, ClientClock, EndpointClock, clock_snapshot
 from traces.run import RunDir, ShardWriter
 from traces.schema import Sample
 from traces.units import US_PER_S
 
 HEARTBEAT_US = 5 * US_PER_S
 _JITTER = 0.1
+_LAST_TRIES = 4
+_ALWAYS_READ = (Metrics.name, ComponentState.name, Events.name, Trail.name)
 
 
 class _Clock:
@@ -50,14 +56,23 @@ class VirtualCollector:
     ) -> None:
         self._run, self._platform, self._resource = run, platform, watched.resource
         self._journal = Journal(run)
-        self._begin_us = platform.now_us
+        self._begin_us = platform.instant_us
         self._read_us: dict[str, int] = {}
         prom = cast("PromApi", VirtualProm(platform))
-        found = sources(section, cast("Platform", platform), prom, watched, None)
+        found = sources(section, platform, prom, watched, {})
         clock = cast("ClientClock", _Clock(platform))
         self._chances = [random.Random(f"{seed}:{source.name}") for source in found]
         self._watches = [
-            Watch(source, self._journal, clock, EndpointClock(), say=_hush, random_source=chance)
+            Watch(
+                cast("Source", source),
+                "sagemaker",
+                self._journal,
+                clock,
+                EndpointClock(),
+                say=_hush,
+                random_source=chance,
+                lead_us=platform.offsets.lead_us,
+            )
             for source, chance in zip(found, self._chances, strict=True)
         ]
 
@@ -68,10 +83,13 @@ class VirtualCollector:
             if not self._would_show_nothing(watch, at_us):
                 at_once(watch.once())
         for watch in self._watches:
-            self._platform.begin(until_us)
-            if not watch.given_up:
-                at_once(watch.once())
+            for number in range(_LAST_TRIES):
+                self._platform.begin(until_us + number * US_PER_S)
+                if number == 0 or watch.failing:
+                    at_once(watch.once())
             watch.finish()
+        offsets = clock_snapshot(self._platform.offsets.bounds())
+        self._journal.take(Reading(snapshots={CLOCK_SNAPSHOT: offsets}), "")
         self._journal.write(self._journal.cut())
         self._write_heartbeats(until_us)
 
@@ -99,7 +117,7 @@ class VirtualCollector:
         model, source = self._platform.model, watch.source
         before_us = self._read_us.get(source.name)
         self._read_us[source.name] = at_us
-        if before_us is None or source.name == Metrics.name or model.config.faults.throttled_share:
+        if before_us is None or source.name in _ALWAYS_READ or model.config.faults != Faults():
             return False
         self._platform.advance(at_us)
         if model.changed(before_us, at_us):

@@ -11,7 +11,7 @@ import polars as pl
 from loadgen.laps import in_lap
 from loadgen.scenario import ReplaySection
 from traces.errors import BadInputError
-from traces.run import Laps
+from traces.manifest import Laps
 
 WAITING, OK, TIMED_OUT, CANCELLED = range(4)
 """What became of a request; a waiting one is queued or being served."""

@@ -21,8 +21,15 @@ from botocore.model import OperationModel, ServiceModel, Shape
 from botocore.utils import parse_timestamp
 from botocore.validate import ParamValidator
 
-Protocol = Literal["json", "cbor", "query"]
-QUERY_VERSION = "2010-08-01"
+Protocol = Literal["json", "cbor", "query", "ec2"]
+QUERY_VERSIONS = {
+    "2010-08-01": "cloudwatch",
+    "2011-06-15": "sts",
+    "2011-01-01": "autoscaling",
+    "2015-12-01": "elbv2",
+    "2016-11-15": "ec2",
+}
+"""Version of a call in the query protocol → the service that it is of."""
 
 
 class ShapeError(Exception):
@@ -45,9 +52,9 @@ def parse_request(protocol: Protocol, operation: OperationModel, body: bytes) ->
     if shape is None:
         return {}
     try:
-        if protocol == "query":
+        if protocol in {"query", "ec2"}:
             pairs = dict(parse_qsl(body.decode(), keep_blank_values=True))
-            members = _from_query(shape, pairs, "")
+            members = (_from_ec2_query if protocol == "ec2" else _from_query)(shape, pairs, "")
         else:
             document = (cbor2.loads(body) if protocol == "cbor" else json.loads(body)) if body else {}
             members = _from_document(shape, document, "")
@@ -73,6 +80,12 @@ def render_response(
     if protocol == "cbor":
         return cbor2.dumps(document)
     name = operation.name
+    if protocol == "ec2":
+        namespace = f"http://ec2.amazonaws.com/doc/{operation.service_model.api_version}/"
+        inner = "" if shape is None else _ec2_members(shape, document)
+        return (
+            f'<{name}Response xmlns="{namespace}"><requestId>{request_id}</requestId>{inner}</{name}Response>'.encode()
+        )
     inner = (
         "".join(_xml(key, value, shape.members[key]) for key, value in document.items()) if shape is not None else ""
     )
@@ -89,6 +102,9 @@ def render_error(protocol: Protocol, code: str, message: str, request_id: str) -
         return json.dumps({"__type": code, "message": message}).encode()
     if protocol == "cbor":
         return cbor2.dumps({"__type": f"com.amazonaws.cloudwatch#{code}", "message": message})
+    if protocol == "ec2":
+        error = f"<Error><Code>{code}</Code><Message>{escape(message)}</Message></Error>"
+        return f"<Response><Errors>{error}</Errors><RequestID>{request_id}</RequestID></Response>".encode()
     return (
         f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{escape(message)}</Message></Error>"
         f"<RequestId>{request_id}</RequestId></ErrorResponse>"
@@ -97,7 +113,7 @@ def render_error(protocol: Protocol, code: str, message: str, request_id: str) -
 
 def content_type(protocol: Protocol, json_version: str) -> str:
     """Return the content type of a protocol's bodies."""
-    return {"json": f"application/x-amz-json-{json_version}", "cbor": "application/cbor", "query": "text/xml"}[protocol]
+    return {"json": f"application/x-amz-json-{json_version}", "cbor": "application/cbor"}.get(protocol, "text/xml")
 
 
 def _from_document(shape: Shape, value: Any, path: str) -> Any:
@@ -145,6 +161,46 @@ def _from_query(shape: Shape, pairs: Mapping[str, str], prefix: str) -> Any:
     return _scalar(shape.type_name, text)
 
 
+def _from_ec2_query(shape: Shape, pairs: Mapping[str, str], prefix: str) -> Any:
+    """Return the value under a prefix of keys as EC2 flattens them: names in capitals, lists without `member`."""
+    if shape.type_name == "structure":
+        found = {}
+        for name, member in shape.members.items():
+            stated = member.serialization.get("queryName") or member.serialization.get("name", name)
+            key = stated[:1].upper() + stated[1:]
+            value = _from_ec2_query(member, pairs, f"{prefix}.{key}" if prefix else key)
+            if value is not None:
+                found[name] = value
+        return found or (None if prefix else {})
+    if shape.type_name == "list":
+        items: list[Any] = []
+        while (item := _from_ec2_query(shape.member, pairs, f"{prefix}.{len(items) + 1}")) is not None:
+            items.append(item)
+        return items or None
+    text = pairs.get(prefix)
+    return None if text is None else _scalar(shape.type_name, text)
+
+
+def _ec2_members(shape: Shape, members: Mapping[str, Any]) -> str:
+    parts = (
+        (shape.members[key].serialization.get("name", key), value, shape.members[key]) for key, value in members.items()
+    )
+    return "".join(_ec2_xml(*part) for part in parts)
+
+
+def _ec2_xml(name: str, value: Any, shape: Shape) -> str:
+    """EC2 names members by their location, and list items `item`."""
+    if shape.type_name == "structure":
+        inner = _ec2_members(shape, value)
+    elif shape.type_name == "list":
+        inner = "".join(_ec2_xml("item", part, shape.member) for part in value)
+    elif shape.type_name == "boolean":
+        inner = "true" if value else "false"
+    else:
+        inner = escape(str(value))
+    return f"<{name}>{inner}</{name}>"
+
+
 def _scalar(type_name: str, text: str) -> Any:
     if type_name in {"integer", "long"}:
         return int(text)
@@ -181,7 +237,7 @@ def _to_document(shape: Shape, value: Any, protocol: Protocol, path: str) -> Any
 def _timestamp(value: datetime, protocol: Protocol) -> Any:
     """AWS gives milliseconds at most."""
     milliseconds = round(value.timestamp() * 1000)
-    if protocol == "query":
+    if protocol in {"query", "ec2"}:
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{milliseconds % 1000:03d}Z"
     return cbor2.CBORTag(1, milliseconds / 1000) if protocol == "cbor" else milliseconds / 1000
 

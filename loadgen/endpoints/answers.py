@@ -7,13 +7,19 @@ from typing import Protocol
 import msgspec
 
 from loadgen.endpoints.base import Reply, safe_word
+from loadgen.httpclient import ProtocolError
 from loadgen.sse import SseEvent, SseOverflowError, SseSplitter
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
 
 class Splitter(Protocol):
-    """Splits a byte stream into events (`loadgen.sse`)."""
+    """Splits a byte stream into events (`loadgen.sse`).
+
+    `strays` counts the lines since the last event that mean nothing.
+    """
+
+    strays: int
 
     def feed(self, piece: bytes) -> list[SseEvent]:
         """Return the events that this piece completes."""
@@ -28,21 +34,23 @@ class EventStream:
     def __init__(self, reply: Reply, splitter: Splitter | None = None) -> None:
         self.reply = reply
         self._splitter = splitter or SseSplitter()
+        self._is_done = False
 
     def feed(self, data: bytes, at_us: int) -> None:
-        """Take a piece of the stream."""
+        """Take a piece of the stream. Raises `ProtocolError` for one that never ends an event."""
         try:
             events = self._splitter.feed(data)
-        except SseOverflowError:
-            self.reply.fail("event_too_long")
-            return
-        for event in events:
-            if event.data == b"[DONE]":
-                self.reply.finished = True
-            elif event.name == b"error":
-                self.reply.fail(*error_in(event.data))
-            elif event.data:
-                self.take(event.data, at_us)
+        except SseOverflowError as error:
+            raise ProtocolError("event_too_long", str(error)) from None
+        for name, payload in events:
+            if self._is_done:
+                self.reply.fail("data_after_done", "the server sent more after [DONE]")
+            elif payload == b"[DONE]":
+                self._end()
+            elif name == b"error":
+                self.reply.fail(*error_in(payload))
+            elif payload:
+                self.take(payload, at_us)
 
     def take(self, data: bytes, at_us: int) -> None:
         """Take one event's data."""
@@ -52,7 +60,12 @@ class EventStream:
         """Take the stream's end. An event cut off by it may finish the answer, but dates no token."""
         for event in self._splitter.close():
             if event.data == b"[DONE]":
-                self.reply.finished = True
+                self._end()
+        if self._is_done and self._splitter.strays:
+            self.reply.fail("data_after_done", "the server sent more after [DONE]")
+
+    def _end(self) -> None:
+        self.reply.finished = self._is_done = True
 
 
 class WholeBody:
@@ -63,11 +76,10 @@ class WholeBody:
         self._body = bytearray()
 
     def feed(self, data: bytes, _at_us: int) -> None:
-        """Take a piece of the body."""
+        """Take a piece of the body. Raises `ProtocolError` for one that is too long."""
         if len(self._body) + len(data) > MAX_BODY_BYTES:
-            self.reply.fail("body_too_long")
-        else:
-            self._body += data
+            raise ProtocolError("body_too_long", f"the body is longer than {MAX_BODY_BYTES} bytes")
+        self._body += data
 
     def take(self, data: bytes) -> None:
         """Take the whole body, which may have been cut."""

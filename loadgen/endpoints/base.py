@@ -26,9 +26,11 @@ class Reply:
     """What one answer told, filled in as it arrives. Instants are client µs; `None` is not observed.
 
     `complete`: all of the body arrived, as HTTP counts it. `finished`: the answer itself came to its end.
+    `chunk_instants_us`, where asked for, has the instant of every token event.
     """
 
     __slots__ = (
+        "chunk_instants_us",
         "chunks",
         "complete",
         "error_kind",
@@ -43,7 +45,8 @@ class Reply:
         "unit_id",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_instants: bool = False) -> None:
+        self.chunk_instants_us: list[int] | None = [] if keep_instants else None
         self.first_token_us: int | None = None
         self.first_visible_us: int | None = None
         self.last_token_us: int | None = None
@@ -59,14 +62,18 @@ class Reply:
 
     def token(self, at_us: int, *, visible: bool) -> None:
         """Note a stream event that carried generated content."""
-        if self.last_token_us is not None:
-            self.max_gap_us = max(self.max_gap_us or 0, at_us - self.last_token_us)
-        if self.first_token_us is None:
-            self.first_token_us = at_us
+        if self.chunks is None:
+            self.first_token_us, self.chunks = at_us, 1
+        else:
+            self.chunks += 1
+            gap_us = at_us - self.last_token_us  # type: ignore[operator] # there was a chunk before
+            if self.max_gap_us is None or gap_us > self.max_gap_us:
+                self.max_gap_us = gap_us
+        self.last_token_us = at_us
+        if self.chunk_instants_us is not None:
+            self.chunk_instants_us.append(at_us)
         if visible and self.first_visible_us is None:
             self.first_visible_us = at_us
-        self.last_token_us = at_us
-        self.chunks = (self.chunks or 0) + 1
 
     def fail(self, kind: str, text: str | None = None) -> None:
         """Note that the answer reports a failure; the first one holds."""
@@ -86,7 +93,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def authority(self) -> str:
         """The Host header's value: the default port is left out."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = bracketed(self.host.partition("%")[0])  # a zone is this machine's own affair (RFC 6874, 2)
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
     @property
@@ -125,6 +132,8 @@ def parse_target(url: str) -> Target:
 
     >>> parse_target("https://example.test/base/").path, parse_target("http://[::1]:8000").authority
     ('/base', '[::1]:8000')
+    >>> parse_target("http://[fe80::1%25eth0]:80").host, parse_target("http://bücher.example").authority
+    ('fe80::1%eth0', 'xn--bcher-kva.example')
     """
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -142,7 +151,26 @@ def parse_target(url: str) -> Target:
     if not path.isascii() or any(c.isspace() for c in path):
         raise BadInputError(f'target "{shown_address(url)}": the path must be percent-encoded')
     tls = parts.scheme == "https"
-    return Target(tls=tls, host=parts.hostname, port=port or (443 if tls else 80), path=path)
+    return Target(tls=tls, host=_host(parts.hostname, url), port=port or (443 if tls else 80), path=path)
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it stands in an address: an IPv6 literal in brackets.
+
+    >>> bracketed("::1"), bracketed("example.test")
+    ('[::1]', 'example.test')
+    """
+    return f"[{host}]" if ":" in host else host
+
+
+def _host(name: str, url: str) -> str:
+    """Return a host as it is looked up: a zone unescaped (RFC 6874), other scripts in their ASCII form (RFC 5890)."""
+    if ":" in name:
+        return name.replace("%25", "%")
+    try:
+        return name if name.isascii() else name.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise BadInputError(f'target "{shown_address(url)}": not a host name') from None
 
 
 def shown_address(url: str) -> str:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from loadgen.record.session import Recording
 
 
 @click.command(short_help="Record real traffic through a pass-through proxy.")
@@ -47,7 +51,7 @@ def record(
 
     if recover:
         found = Recording(output=str(output), rows=shards.recover(output))
-        _report(found.output, found.rows, {}, 0, as_json=as_json)
+        _report(found, as_json=as_json)
         return
     if upstream is None:
         raise BadInputError("nothing to pass requests to; name the server with --upstream URL")
@@ -64,17 +68,30 @@ def record(
             say=_say,
         )
     )
-    _report(found.output, found.rows, found.statuses, found.without_usage, as_json=as_json)
+    _report(found, as_json=as_json)
 
 
-def _report(output: str, rows: int, statuses: dict[str, int], without_usage: int, *, as_json: bool) -> None:
+def _report(found: Recording, *, as_json: bool) -> None:
     if as_json:
-        shown = {"output": output if rows else None, "rows": rows, "statuses": statuses, "without_usage": without_usage}
+        shown = {
+            "output": found.output if found.rows else None,
+            "rows": found.rows,
+            "statuses": found.statuses,
+            "without_usage": found.without_usage,
+            "streams_without_usage": found.streams_without_usage,
+            "chunks_without_usage": found.chunks_without_usage,
+        }
         click.echo(json.dumps({"schema": 1, **shown}))
         return
-    _say(f"wrote {rows:,} rows to {output}" if rows else "no completion request came by; nothing was written")
-    if without_usage:
-        _say(f"{without_usage:,} rows have no token counts: their answers reported no usage")
+    rows = found.rows
+    _say(f"wrote {rows:,} rows to {found.output}" if rows else "no completion request came by; nothing was written")
+    if found.without_usage:
+        _say(f"{found.without_usage:,} rows have no token counts: their answers reported no usage")
+    if found.streams_without_usage:
+        _say(
+            f"{found.streams_without_usage:,} of them are streams, of {found.chunks_without_usage:,} chunks together; "
+            'clients get usage with "stream_options": {"include_usage": true}'
+        )
 
 
 def _say(line: str) -> None:

@@ -54,6 +54,7 @@ class _Answer(msgspec.Struct):
     response: _Inner | None = None
 
 
+_END_MARK: Final = b"[DONE]"
 _REQUEST: Final = msgspec.json.Decoder(_Request)
 _ANSWER: Final = msgspec.json.Decoder(_Answer)
 
@@ -97,6 +98,8 @@ class Meter:
         self._inflate = _inflater(content_encoding.lower().strip())
         self._lost = self._inflate is None
         self._usage = Usage()
+        self.chunks = 0
+        """Events of a stream so far, but for its end mark; 0 for an answer in one piece."""
 
     def feed(self, piece: bytes) -> None:
         """Take a piece of the answer as it passed by."""
@@ -122,6 +125,7 @@ class Meter:
         return self._usage
 
     def _take(self, document: bytes) -> None:
+        self.chunks += self._events is not None and document != _END_MARK
         # Most events of a stream are tokens; only those that name a usage are worth reading.
         if b'"usage"' not in document:
             return

@@ -68,21 +68,25 @@ class Exchange:
         if self._meter is not None:
             self._meter.feed(piece)
 
-    def row(self, now_us: int) -> tuple[Row, bytes | None]:
-        """Return the trace row and the request's body, if it is known whole."""
+    def row(self, now_us: int) -> tuple[Row, bytes | None, int]:
+        """Return the trace row, the request's body, if it is known whole, and the chunks of a streamed answer."""
         body = self.sent.content()
         wanted: Asked = asked(body)
         usage = self._meter.usage() if self._meter is not None and self.status != BAD_GATEWAY else Usage()
-        return {
-            "row_id": self.row_id,
-            "arrival_us": self.arrival_us,
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "model": wanted.model,
-            "images": wanted.images,
-            "source_status": self.status,
-            "source_latency_us": max(0, now_us - self.arrival_us),
-        }, body
+        return (
+            {
+                "row_id": self.row_id,
+                "arrival_us": self.arrival_us,
+                "input_tokens": usage.input_tokens,
+                "output_tokens": usage.output_tokens,
+                "model": wanted.model,
+                "images": wanted.images,
+                "source_status": self.status,
+                "source_latency_us": max(0, now_us - self.arrival_us),
+            },
+            body,
+            0 if self._meter is None else self._meter.chunks,
+        )
 
 
 class _ClientGoneError(Exception):
@@ -90,13 +94,13 @@ class _ClientGoneError(Exception):
 
 
 class Proxy:
-    """An application for aiohttp's server. `record` gets each row with its request body, `now_us` is time since start.
+    """An application for aiohttp's server. `record` gets what `Exchange.row` returns, `now_us` is time since start.
 
     Serve it with `handler_cancellation=True`: only then does a client that goes away end the upstream request.
     """
 
     def __init__(
-        self, upstream: URL, *, now_us: Callable[[], int], record: Callable[[Row, bytes | None], None]
+        self, upstream: URL, *, now_us: Callable[[], int], record: Callable[[Row, bytes | None, int], None]
     ) -> None:
         self._upstream = str(upstream).rstrip("/")
         self._now_us = now_us

@@ -25,11 +25,13 @@ _STOP_PATIENCE_S: Final = 5.0
 
 
 class Recording(msgspec.Struct, kw_only=True):
-    """How a recording went."""
+    """How a recording went. The chunks are those of the streams that reported no usage."""
 
     output: str
     rows: int = 0
     without_usage: int = 0
+    streams_without_usage: int = 0
+    chunks_without_usage: int = 0
     statuses: dict[str, int] = {}
 
 
@@ -91,9 +93,12 @@ async def record(
     with _Contents(content) as contents:
         store = ShardStore(output, start_us, str(upstream.origin()))
 
-        def keep(row: Row, body: bytes | None) -> None:
+        def keep(row: Row, body: bytes | None, chunks: int) -> None:
             statuses[str(row["source_status"])] += 1
-            found.without_usage += row["output_tokens"] is None
+            if row["output_tokens"] is None:
+                found.without_usage += 1
+                found.streams_without_usage += chunks > 0
+                found.chunks_without_usage += chunks
             row["payload_ref"] = contents.keep(row["row_id"], body)
             store.add(row)
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from traces.clock import EndpointClock, to_datetime
-from traces.run import Manifest, RunDir, ShardWriter, TraceUsed, columns_of, write_parquet
+from traces.manifest import Manifest, TraceUsed
+from traces.run import RunDir, ShardWriter, columns_of, write_parquet
 from traces.schema import TABLES, Trace
 
 S = 1_000_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 
 import msgspec
@@ -15,6 +16,7 @@ from run_builder import EPOCH, Case, S, Unit, after_case, build
 from analysis.analyse import analyse, analyse_run
 from analysis.entry import run_entry
 from analysis.inputs import open_run
+from analysis.reached import Objective
 from traces.clock import to_datetime
 from traces.errors import BadInputError
 from traces.run import RunDir
@@ -259,7 +261,7 @@ def test_silent_collector_is_told(tmp_path):
 
 
 def test_empty_run_says_what_is_missing(tmp_path):
-    from traces.run import Manifest
+    from traces.manifest import Manifest
 
     RunDir.create(tmp_path / "run", Manifest(run_id="empty"))
     analysis = analyse_run(tmp_path / "run")
@@ -325,6 +327,101 @@ def test_a_second_step_before_the_first_is_done_is_staging(tmp_path, monkeypatch
     assert analysis.scale_outs[0].marginal_unit == "i-2"
     assert rows["staging"].critical_us == 60 * S
     assert rows["provisioning+pull"].duration_us == pytest.approx((180 - 60 + 333) * S, abs=S)
+
+
+def with_steps(monkeypatch, extra):
+    import run_builder
+
+    whole = run_builder.observations_of
+
+    def stepped(case):
+        others = [r for r in whole(case) if r["source"] != "application-autoscaling:activity"]
+        return others + more_steps(case, extra)
+
+    monkeypatch.setattr(run_builder, "observations_of", stepped)
+
+
+def test_a_later_step_of_a_burst_that_goes_on_counts_from_the_bursts_onset(tmp_path, monkeypatch):
+    """The first step was fulfilled, and too little: what the second brings ends the same wait."""
+    with_steps(monkeypatch, 600.0)
+    units = [Unit("i-1"), Unit("i-2", provisioning_s=720.0)]
+    analysis = analyse_run(build(tmp_path / "run", Case(units=units, end_s=1500.0)))
+    assert_sums(analysis)
+    first, second = analysis.scale_outs
+    assert (first.onset.how, second.onset.how, second.onset.at_us) == ("change-point", "same-burst", first.onset.at_us)
+    assert (first.burst, second.burst) == (0, 0)
+    assert second.time_to_capacity_us == first.time_to_capacity_us + 600 * S
+    rows = rows_of(analysis, 1)
+    assert rows["detection"].critical_us == rows_of(analysis, 0)["detection"].critical_us
+    assert rows["staging"].critical_us == 600 * S
+    assert second.decision.at_us - first.decision.at_us == 600 * S
+    # The burst's damage is counted once.
+    assert (first.cost is None, second.cost is None) == (False, True)
+    assert "no-onset" not in codes(analysis)
+
+
+def thinned(arrivals, since_s):
+    rng = random.Random(8)
+    return [t for t in arrivals if t < since_s or rng.random() < 0.05]
+
+
+def test_a_later_step_after_the_burst_has_no_onset_of_its_own(tmp_path, monkeypatch):
+    import run_builder
+
+    with_steps(monkeypatch, 600.0)
+    steady = run_builder.arrivals_of
+    monkeypatch.setattr(run_builder, "arrivals_of", lambda case: thinned(steady(case), 700))
+    units = [Unit("i-1"), Unit("i-2", provisioning_s=720.0)]
+    analysis = analyse_run(build(tmp_path / "run", Case(units=units, end_s=1500.0)))
+    assert analysis.scale_outs[1].onset is None
+    assert "no-onset" in codes(analysis)
+
+
+def test_the_onset_is_the_rise_that_exceeded_capacity(tmp_path, monkeypatch):
+    """Demand rises twice, the second time by more; the first rise already was beyond what one unit can do."""
+    import run_builder
+
+    def ramp(case):
+        rng = random.Random(3)
+        times, t = [], 0.0
+        while t < case.end_s:
+            t += rng.expovariate(1.0 if t < 60 else (7.0 if t < 130 else 40.0))
+            times.append(t)
+        return times[:-1]
+
+    monkeypatch.setattr(run_builder, "arrivals_of", ramp)
+    analysis = analyse_run(build(tmp_path / "run", Case(end_s=720.0)))
+    onset = analysis.scale_outs[0].onset
+    assert onset.lo_us - EPOCH <= 60 * S <= onset.hi_us - EPOCH
+    assert onset.at_us - EPOCH == pytest.approx(60 * S, abs=6 * S)
+    assert_sums(analysis)
+
+
+def test_each_units_own_path_sums_and_definitions_stand_side_by_side(tmp_path):
+    units = [Unit("i-1"), Unit("i-2", provisioning_s=150.0), Unit("i-3", provisioning_s=300.0)]
+    case = Case(units=units, burst_rate=12.0, unit_rate=4.5, end_s=1700.0)
+    analysis = analyse_run(build(tmp_path / "run", case), Objective(ttft_us=5 * S), price_per_unit_hour=3.6)
+    found = analysis.scale_outs[0]
+    for unit in found.units:
+        assert sum(unit.critical_us.values()) == unit.total_us
+    entry = run_entry(analysis)["scale_outs"][0]
+    json.dumps(entry, allow_nan=False)
+    reached = entry["reached"]
+    # Three units do for the demand, of four asked for: the marginal one is not the last.
+    assert found.marginal_unit == "i-2"
+    assert reached["in_service"]["s"] == entry["time_to_capacity_s"]
+    assert reached["capacity_covers_demand"]["s"] == pytest.approx(reached["in_service"]["s"], abs=6)
+    assert reached["all_in_service"]["s"] - reached["in_service"]["s"] == pytest.approx(150, abs=6)
+    assert reached["first_served"] is None
+    assert reached["backlog_drained"]["s"] > reached["all_in_service"]["s"]
+    assert reached["slo_recovered"]["s"] == pytest.approx(reached["backlog_drained"]["s"], abs=120)
+    phases = entry["user_cost"]["phases"]
+    assert next(iter(phases)) == "detection"
+    assert list(phases)[-1] == "recovery"
+    inside = sum(p["requests"] for p in phases.values())
+    assert entry["user_cost"]["violations"] == sum(p["late"] for p in phases.values()) <= inside
+    assert entry["user_cost"]["attained"] == pytest.approx(1 - entry["user_cost"]["violations"] / inside)
+    assert entry["user_cost"]["idle_money"] == pytest.approx(entry["user_cost"]["idle_unit_s"] / 1000)
 
 
 def test_a_failed_activity_is_told_and_its_retry_goes_on_in_the_same_scale_out(tmp_path, monkeypatch):

@@ -117,3 +117,51 @@ def test_what_cannot_be_compared_is_refused(tmp_path, change, message):
 def test_other_differences_are_confounders(tmp_path):
     comparison = compare_runs(analysed(tmp_path, Case(), after_case(time_scale=20.0)))
     assert any("time scale" in text for text in comparison.confounders)
+
+
+def test_a_unit_that_missed_the_cache_is_not_given_a_pull_of_zero(tmp_path):
+    """One of two units fell back to an ordinary pull; it came last, so that it is the one that capacity waited for."""
+    after = [Unit("i-hit", pull_s=0.0, download_s=77.0, start_s=61.0), Unit("i-miss", provisioning_s=120.0)]
+    pair = compare_runs(analysed(tmp_path, Case(), after_case(units=after))).pairs[0]
+    odds = {o.unit_id: o.probability for o in pair.odds}
+    assert odds["i-hit"] > 0.99
+    assert odds["i-miss"] < 0.05
+    assert pair.pull.after_us == pytest.approx(333 * S, abs=2 * S)
+    assert pair.pull.after_lo_us <= 333 * S <= pair.pull.after_hi_us
+    assert pair.pull.before_us == pytest.approx(333 * S, abs=2 * S)
+    assert pair.split.structural + pair.split.relief + pair.split.rest == pair.delta_us
+    assert abs(pair.split.structural) < 4 * S
+    assert "look like units that pulled" in pair.notes[-1]
+    entry = comparison_entry(compare_runs(list(pair.runs_before + pair.runs_after)))["compare"]["image_cache"]
+    assert entry["hit_rate"] == pytest.approx(0.5, abs=0.03)
+
+
+def test_an_arm_that_missed_the_cache_altogether_leaves_the_pull_unknown(tmp_path):
+    after = [Unit("i-1", provisioning_s=119.0), Unit("i-2", provisioning_s=121.0)]
+    comparison = compare_runs(analysed(tmp_path, Case(), after_case(units=after)))
+    pull = comparison.pairs[0].pull
+    assert (pull.before_us, pull.after_us) == (None, None)
+    assert pull.before_lo_us <= 333 * S <= pull.before_hi_us
+    assert pull.after_lo_us <= 333 * S <= pull.after_hi_us
+    assert all(0.3 < o.probability < 0.5 for o in comparison.pairs[0].odds)
+    assert comparison_entry(comparison)["compare"]["pull"]["after_s"] is None
+
+
+def test_the_explanation_sums_to_the_difference(tmp_path):
+    pair = compare_runs(analysed(tmp_path, Case(), after_case())).pairs[0]
+    assert sum(c.saved_us for c in pair.explained) == pair.capacity_before_us - pair.capacity_after_us
+    assert {c.phase for c in pair.explained} >= {"detection", "provisioning+pull", "start"}
+
+
+def test_a_run_that_never_got_its_capacity_is_censored_not_dropped(tmp_path):
+    cases = [Case(run_id=f"b{i}", seed=i + 1) for i in range(2)] + [Case(run_id="b9", complete=False)]
+    comparison = compare_runs(analysed(tmp_path, *cases, after_case()))
+    found = comparison.pairs[0].statistics["time_to_capacity"]
+    assert (found.censored_before, found.censored_after, found.effect) == (1, 0, None)
+    assert found.restricted_mean["until"] == pytest.approx(298.9, abs=1)
+    assert comparison_entry(comparison)["compare"]["statistics"]["time_to_capacity"]["verdict"] == "censored"
+
+
+def test_too_few_scale_outs_for_a_verdict_are_said_to_be(tmp_path):
+    found = compare_runs(analysed(tmp_path, Case(), after_case())).pairs[0].statistics["time_to_capacity"].effect
+    assert (found.verdict, found.n_before, found.least_p) == ("insufficient", 1, 1.0)

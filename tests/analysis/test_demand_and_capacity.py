@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from analysis.capacity import calibrate, marginal, units_needed
-from analysis.demand import change_point, cusum, cusum_detection, find_onset, load_per_bin
+from analysis.demand import load_per_bin
+from analysis.onset import change_point, cusum, cusum_detection, find_onset
 
 S = 1_000_000
 
@@ -83,10 +84,12 @@ def test_a_burst_before_a_lull_does_not_hide_the_rise_after_it(seed, begin_s):
 
 
 def test_offered_load_has_no_gaps_and_keeps_every_request():
-    frame = pl.DataFrame(
+    frame = pl.LazyFrame(
         {"due_us": [0, 1, 5 * S], "tokens": [10, None, 20]}, schema={"due_us": pl.Int64, "tokens": pl.Int64}
     )
-    load = load_per_bin(frame, S)
+    done = pl.Series([2 * S + 1, None, 5 * S + 2]).cast(pl.Datetime("us", "UTC"))
+    load = load_per_bin(frame, pl.LazyFrame({"done": done}), S)
+    assert load["in_flight"].to_list() == [2, 2, 1, 1, 1, 1]
     assert load["start_us"].to_list() == [i * S for i in range(6)]
     assert load["requests_per_s"].sum() == 3
     assert load["tokens_per_s"].to_list() == [10, 0, 0, 0, 0, 20]

@@ -10,7 +10,8 @@ from analysis.analyse import analyse_run
 from analysis.report.html import write_report
 from analysis.report.text import run_text
 from tests.analysis.run_builder import Case, build
-from traces.run import RunDir, Stretch
+from traces.manifest import Stretch
+from traces.run import RunDir
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""1,000 random simulated scale-outs through the analysis: how often the truth lies within its bounds, how wide they are."""
+"""1,000 random simulated scale-outs through the analysis: how often bounds hold the truth, and how wide they are."""
 
 from __future__ import annotations
 

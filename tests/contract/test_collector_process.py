@@ -56,7 +56,7 @@ def test_sigterm_ends_in_good_order(server: Server, tmp_path: Path, started: lis
         "ended": True,
         **{t: run.scan(t).collect().height for t in ("observations", "samples", "gaps")},
     }
-    assert run.scan("observations").collect().height == 10
+    assert run.scan("observations").collect().height == 11
     assert (run.path / "run.json").read_bytes() == manifest
 
 
@@ -65,7 +65,7 @@ def test_the_tail_is_collected(server: Server, tmp_path: Path, started: list, ho
     run = make_run(tmp_path / "run", server, tail="40s")
     process = attach_until_ready(run)
     started.append(process)
-    wait_until(lambda: run.scan("observations").collect().height == 10, "the first readings")
+    wait_until(lambda: run.scan("observations").collect().height == 11, "the first readings")
     if how == "signal":
         process.send_signal(signal.SIGTERM)
     else:
@@ -93,7 +93,7 @@ def test_a_second_signal_stops_at_once_and_keeps_the_data(server: Server, tmp_pa
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 0
-    assert run.scan("observations").collect().height == 10
+    assert run.scan("observations").collect().height == 11
 
 
 def test_kill_9_loses_at_most_a_flush_interval(server: Server, tmp_path: Path, started: list) -> None:
@@ -106,7 +106,7 @@ def test_kill_9_loses_at_most_a_flush_interval(server: Server, tmp_path: Path, s
     process.communicate()
     tables = {name: run.scan(name).collect() for name in TABLES}
     assert [path for name in TABLES for path in run.unreadable(name)] == []
-    assert tables["observations"].height == 10
+    assert tables["observations"].height == 11
     assert killed - beats(run)["received"].max().timestamp() < 0.2 + 1.0  # the flush itself, on a busy machine
 
 
@@ -116,7 +116,7 @@ def test_attached_again_nothing_is_written_twice_and_the_pause_is_a_gap(
     run = make_run(tmp_path / "run", server)
     process = attach_until_ready(run)
     started.append(process)
-    wait_until(lambda: run.scan("observations").collect().height == 10, "the first readings")
+    wait_until(lambda: run.scan("observations").collect().height == 11, "the first readings")
     wait_until(lambda: "describe-endpoint-last" in run.snapshots(), "the state")
     process.kill()
     process.communicate()
@@ -127,7 +127,7 @@ def test_attached_again_nothing_is_written_twice_and_the_pause_is_a_gap(
     process.communicate(timeout=30)
     rows = run.scan("observations").collect()
     assert rows.select("source", "native_id").is_unique().all()
-    assert rows.height == 11
+    assert rows.height == 12
     (found,) = rows.filter(pl.col("native_id").str.starts_with("current:1->2")).rows(named=True)
     (gap,) = run.scan("gaps").collect().rows(named=True)
     assert (gap["source"], gap["reason"]) == ("collector", "stopped")
@@ -148,7 +148,7 @@ def test_alone_for_a_while(server: Server, tmp_path: Path, started: list) -> Non
     manifest = run.manifest()
     assert (manifest.state, manifest.emulated, manifest.time_scale) == ("finished", True, 20.0)
     assert (printed["run"], printed["rows"]) == (str(run.path), manifest.collector["rows"])
-    assert printed["rows"]["observations"] == run.scan("observations").collect().height == 10
+    assert printed["rows"]["observations"] == run.scan("observations").collect().height == 11
 
 
 def test_alone_until_interrupted(server: Server, tmp_path: Path, started: list) -> None:

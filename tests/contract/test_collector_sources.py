@@ -102,8 +102,8 @@ def test_logs(told: tuple[RunDir, int, Server], rows: pl.DataFrame) -> None:
     assert (to_us(first["lo"]), first["unit_id"]) == ((begin_us + 453 * US) // 1000 * 1000, "i-new")
     assert json.loads(first["detail"])["stream_created"] > to_us(first["lo"])
     lines = rows.filter(pl.col("source") == "logs:pattern").sort("lo")
-    assert lines["anchor"].to_list() == ["load_started", "load_finished", "ready"]
-    assert lines["duration_us"].to_list() == [None, 30 * US, None]
+    assert lines["anchor"].to_list() == [None, "load_started", "load_finished", "ready"]
+    assert lines["duration_us"].to_list() == [None, None, 30 * US, None]
     assert set(lines["unit_id"]) == {"i-new"}
 
 
@@ -132,10 +132,12 @@ def test_snapshots_and_secrets(told: tuple[RunDir, int, Server]) -> None:
     run = told[0]
     assert set(run.snapshots()) == {
         "alarms",
+        "clock-offsets",
         "describe-endpoint-config",
         "describe-endpoint-first",
         "describe-endpoint-last",
         "describe-model",
+        "endpoint-facts",
         "scalable-targets",
         "scaling-policies",
     }

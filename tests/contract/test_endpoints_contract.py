@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from loadgen.scenario import build_scenario
+from loadgen.scenario_file import build_scenario
 from traces.errors import BadInputError
 
 pytestmark = pytest.mark.e2e

@@ -61,7 +61,7 @@ def test_the_account_adds_up(name, written):
     assert report.inversions == sum(later < earlier for earlier, later in itertools.pairwise(arrivals))
     assert report.ties == len(arrivals) - len(set(arrivals))
     assert report.span_us == 3_600_000_000
-    assert (report.input_tokens, report.output_tokens) == ((120, 28) if SAMPLES[name].lengths else (0, 0))
+    assert (report.input_tokens, report.output_tokens) == ((120, 28) if SAMPLES[name].lengths else (None, None))
     assert len(report.sha256) == 64
     assert READERS[name].times(SAMPLES[name].options) == report.time_text
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from statistics import median
 
 import msgspec
@@ -20,7 +19,7 @@ from loadgen.emulator.config import EmulatorConfig
 from loadgen.emulator.outcome import Objective, demand_of, evaluate
 from loadgen.emulator.profiles import names, profile, published_s, with_settings
 from loadgen.emulator.virtual import prepare, simulate, start_of
-from loadgen.scenario import build_scenario
+from loadgen.scenario_file import build_scenario
 from loadgen.strict_toml import convert_strictly
 from tests.random_scale_outs import held
 from traces.run import RunDir, write_parquet
@@ -28,7 +27,7 @@ from traces.synth import Lengths, Step, synthesise
 
 pytestmark = pytest.mark.timeout(240)
 
-RANDOM_RUNS = 20
+RANDOM_RUNS = 30
 
 
 def ramptrace(*arguments, folder):
@@ -162,7 +161,9 @@ def test_the_command_files_a_run_like_any_other(slow_run):
 
 
 def test_a_fit_is_saved_and_tried_on_the_runs_own_load(slow_run, tmp_path):
-    done = ramptrace("simulate", "--fit", slow_run[0], "-o", "own.toml", "--run-dir", "tried", "--json", folder=tmp_path)
+    done = ramptrace(
+        *("simulate", "--fit", slow_run[0], "-o", "own.toml"), *("--run-dir", "tried", "--json"), folder=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["fit"]["intervals"]["startup"]["provisioning_s"]["method"] == "prior"
@@ -191,7 +192,7 @@ def test_a_sweep_ranks_variants_and_draws_them(tmp_path):
 
 
 def test_advice_ranks_levers_and_says_what_stands_in_the_way(slow_run, tmp_path):
-    done = ramptrace("advise", slow_run[0], "--draws", "5", "--json", folder=tmp_path)
+    done = ramptrace("advise", slow_run[0], "--draws", "8", "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     levers = {lever["name"]: lever for lever in found["levers"]}
@@ -207,7 +208,7 @@ def test_advice_ranks_levers_and_says_what_stands_in_the_way(slow_run, tmp_path)
     ranked = [lever["effect"]["time_to_capacity_s"]["p50"] for lever in applying]
     assert ranked == sorted(ranked)
     assert all(lever["evidence"] for lever in found["levers"])
-    text = ramptrace("advise", slow_run[0], "--draws", "2", folder=tmp_path)
+    text = ramptrace("advise", slow_run[0], "--draws", "4", folder=tmp_path)
     assert "EMULATED" in text.stdout
     assert "instead: " in text.stdout
 

@@ -49,7 +49,7 @@ evaluation_interval_s = 60
 [emulator_model.faults]
 capacity_errors = 1
 failed_pulls = 1
-throttled_share = 0.1
+throttled_share = 0.6
 [emulator_model.startup]
 image_cache = false
 provisioning_s = 60.0

@@ -197,6 +197,30 @@ def test_a_zstd_file_reads_like_the_plain_one(tmp_path):
     assert open_trace(str(packed)).account().rows_read == 20
 
 
+def test_a_zstd_file_is_judged_row_by_row_like_a_plain_one(tmp_path):
+    import pyarrow as pa
+
+    rows = [b"2023-11-16 18:17:10,1,1", b"2023-11-16 18:17:1\xff,1,1", b"2023-11-16 18:17:12,1,1", b"2023-11-16 18:1"]
+    packed = tmp_path / "t.csv.zst"
+    with pa.CompressedOutputStream(str(packed), "zstd") as file:
+        file.write(HEADER + b"\n" + b"\n".join(rows))
+    report = open_trace(str(packed)).account()
+    assert (report.rows_read, report.rows_kept) == (4, 2)
+    assert report.dropped == {"not_utf8": 1, "truncated_last_line": 1}
+    assert not report.final_newline
+
+
+def test_a_torn_zstd_file_is_one_clear_error(tmp_path):
+    import pyarrow as pa
+
+    packed = tmp_path / "t.csv.zst"
+    with pa.CompressedOutputStream(str(packed), "zstd") as file:
+        file.write(HEADER + b"\n" + b"".join(b"2023-11-16 18:17:10,%d,1\n" % n for n in range(500)))
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(BadInputError, match=r"t\.csv\.zst: damaged zstd data"):
+        open_trace(str(packed)).account()
+
+
 def test_the_public_code_trace_is_read_whole(shared_traces):
     loaded = open_trace(str(shared_traces / "AzureLLMInferenceTrace_code.csv"))
     report = loaded.account()

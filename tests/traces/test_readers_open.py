@@ -19,7 +19,7 @@ HEADER = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
         (b"\xef\xbb\xbf\n \n", "the file is empty"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "Git LFS stub.*git lfs pull"),
         (HEADER, "no rows after the header"),
-        (HEADER + b"\n", r"no valid row among 1: 1 blank_line \(first in data line 1\)"),
+        (HEADER + b"\n", r"no valid row among 1: 1 blank_line \(first: row 1\)"),
         (HEADER + b"x,1,2\n", r"no valid row among 1: 1 bad_timestamp.*--format azure"),
         (b"time,in,out\n1,2,3\n", "columns time, in, out.*TIMESTAMP,ContextTokens,GeneratedTokens.*--format"),
         (b'{"ts": 1, "prompt": "secret words"}\n', "keys ts, prompt"),

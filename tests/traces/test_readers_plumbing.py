@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -12,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traces.errors import BadInputError
-from traces.readers import open_trace
-from traces.readers.ahead import ahead
+from traces.readers import lines, open_trace
+from traces.readers.ahead import ahead, made_ahead
 from traces.readers.json_split import split_json, visible_keys
 from traces.readers.reorder import in_order
 from traces.readers.stamps import stamps_us
@@ -126,3 +128,35 @@ def test_stamps_of_any_mixture_are_exact(stamps):
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     texts = [(epoch + timedelta(microseconds=us)).strftime(form) for us, form in stamps]
     assert stamps_us(pl.Series(texts)).to_list() == [us for us, _ in stamps]
+
+
+def test_what_is_made_ahead_comes_in_order_and_an_error_at_its_place():
+    def maker(number):
+        def make():
+            if number == 30:
+                raise BadInputError("the thirtieth")
+            time.sleep(0.002 * (number % 3))
+            return number
+
+        return make
+
+    with made_ahead(maker(n) for n in range(40)) as made:
+        assert list(itertools.islice(made, 30)) == list(range(30))
+        with pytest.raises(BadInputError, match="the thirtieth"):
+            next(made)
+    with made_ahead(maker(n % 30) for n in itertools.count()) as made:
+        assert list(itertools.islice(made, 5)) == list(range(5))
+
+
+def test_files_written_in_threads_are_those_read_in_turn(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "_CHUNK_BYTES", 256)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for file in range(3):
+        rows = "".join(f"2024-05-10 00:{file:02d}:{n % 60:02d}.{n:06d}+00:00,{n},1\n" for n in range(60))
+        (folder / f"{file}.csv").write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}broken\n")
+    report = open_trace(str(folder)).write(tmp_path / "t.parquet")
+    loaded = open_trace(str(folder))
+    assert report == loaded.account()
+    assert (report.rows_read, report.rows_kept, report.dropped) == (183, 180, {"malformed_row": 3})
+    assert pl.read_parquet(tmp_path / "t.parquet").equals(loaded.scan().collect())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+from datetime import UTC, datetime
 from pathlib import Path
 from unittest import mock
 
@@ -15,17 +16,9 @@ from hypothesis import strategies as st
 
 from traces.clock import EndpointClock
 from traces.errors import BadInputError
-from traces.run import (
-    Manifest,
-    RunDir,
-    ShardWriter,
-    TraceUsed,
-    columns_of,
-    is_complete,
-    write_atomically,
-    write_parquet,
-)
-from traces.schema import TABLES, Gap, Sample
+from traces.manifest import Manifest, TraceUsed
+from traces.run import RunDir, ShardWriter, columns_of, is_complete, write_atomically, write_parquet
+from traces.schema import TABLES, Gap, Observation, Sample
 
 
 def sample(value: float, source: str = "replay") -> dict[str, object]:
@@ -162,6 +155,29 @@ def test_columns_that_an_older_version_lacked_are_null_and_unknown_ones_ignored(
     write_parquet(run.path / "samples" / "a-0-000000.parquet", old)
     assert values(run) == [1, 2]
     assert run.scan("samples").collect().schema == pl.Schema(Sample)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_shards_of_an_older_version_are_read_whatever_words_were_added_since(tmp_path, compacted):
+    run = RunDir.create(tmp_path / "r", Manifest(run_id="r", schema_version="1.0"))
+    schema = pl.Schema(Observation)
+    fewer = {**schema, "platform": pl.Enum(["sagemaker", "gone"])}
+    base = dict.fromkeys(schema) | {"platform": "sagemaker", "resource": "r", "source": "s", "method": "polled"}
+    base |= {
+        "native_id": "n",
+        "clock": "client",
+        "response_received": datetime(2026, 1, 1, tzinfo=UTC),
+        "verified": False,
+    }
+    old = pl.DataFrame([base, base | {"platform": "gone"}], schema=fewer).drop("request_sent")
+    (run.path / "observations").mkdir()
+    write_parquet(run.path / "observations" / "a-0-000000.parquet", old)
+    ShardWriter(run, "observations", "b").write([base | {"platform": "other"}])
+    if compacted:
+        run.compact("observations")
+    found = run.scan("observations").collect()
+    assert found.schema == schema
+    assert sorted(found["platform"], key=str) == [None, "other", "sagemaker"], "a word that is none any more is null"
 
 
 def test_no_rows_write_no_shard_and_columns_write_like_rows(tmp_path):

@@ -52,7 +52,7 @@ def test_import_writes_what_it_kept(capsys, recorded, tmp_path):
     output = tmp_path / "out.parquet"
     code, out, err = run(capsys, "import", recorded, "-o", output)
     assert (code, "wrote 2 rows" in err) == (0, True)
-    assert "dropped: bad timestamp\t1 (first in data line 2)" in out
+    assert "dropped: bad timestamp\t1 (first: row 2)" in out
     assert pl.read_parquet(output).equals(open_trace(str(recorded)).scan().collect())
 
 
@@ -61,7 +61,7 @@ def test_import_does_not_write_over_its_source(capsys, tmp_path):
     run(capsys, "import", "corpus:tiny-step", "-o", output)
     before = output.read_bytes()
     code, _, err = run(capsys, "import", output, "-o", output)
-    assert (code, "the file being read" in err) == (2, True)
+    assert (code, "a file being read" in err) == (2, True)
     assert output.read_bytes() == before
     code, _, err = run(capsys, "import", output, "-o", tmp_path / "no" / "x.parquet")
     assert (code, "there is no folder" in err) == (2, True)
@@ -86,7 +86,7 @@ def test_no_output_is_written_over_the_source(capsys, recorded):
         ("lint", "--reject-file", recorded),
     ):
         code, _, err = run(capsys, flags[0], recorded, *flags[1:])
-        assert (code, "the file being read" in err) == (2, True)
+        assert (code, "a file being read" in err) == (2, True)
     assert recorded.read_bytes() == before
 
 
@@ -122,7 +122,7 @@ def test_lint_ends_with_2_on_errors_only(capsys, recorded):
     assert document["findings"][0]["code"] == "dropped-bad-timestamp"
     code, out, _ = run(capsys, "lint", "corpus:tiny-step")
     assert code == 0
-    assert out.startswith("severity\tcode\tline\tfinding\n")
+    assert out.startswith("severity\tcode\trow\tfinding\n")
 
 
 def test_corpus_lists_what_is_bundled(capsys):

@@ -15,9 +15,9 @@ from traces import shaping, superpose, transform
 from traces.chance import uniform
 from traces.errors import BadInputError
 from traces.lineage import LineageStep, steps_of
+from traces.manifest import TraceUsed
 from traces.readers import open_trace
 from traces.readers.base import TRACE_COLUMNS
-from traces.run import TraceUsed
 from traces.schema import Trace
 from traces.superpose import facts_of
 from traces.units import US_PER_S
@@ -171,15 +171,15 @@ def test_zones_move_the_clock_and_repair_the_hour_that_autumn_repeats(tmp_path):
     path = tmp_path / "local.csv"
     stamps = ("2024-10-27 01:30:00.0", "2024-10-27 02:30:00.0", "2024-10-27 03:30:00.0")
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"{stamp},1,2\n" for stamp in stamps))
-    named = shaping.apply(shaping.load(str(path)), "shift-zone", "Europe/Berlin", seed=0)
+    named = shaping.apply(shaping.load(open_trace(str(path))), "shift-zone", "Europe/Berlin", shaping.Drawing())
     assert named.frame.collect()["arrival_us"].to_list() == [0, 3600 * S, 3 * 3600 * S]
-    fixed = shaping.apply(shaping.load(str(path)), "shift-zone", "+02:00", seed=0)
+    fixed = shaping.apply(shaping.load(open_trace(str(path))), "shift-zone", "+02:00", shaping.Drawing())
     assert fixed.origin_us == named.origin_us
     assert fixed.frame.collect()["arrival_us"].to_list() == [0, 3600 * S, 2 * 3600 * S]
     with pytest.raises(BadInputError, match="not a time zone"):
-        shaping.apply(shaping.load(str(path)), "shift-zone", "Mars/Olympus", seed=0)
+        shaping.apply(shaping.load(open_trace(str(path))), "shift-zone", "Mars/Olympus", shaping.Drawing())
     with pytest.raises(BadInputError, match="it has no zone"):
-        shaping.apply(shaping.load("corpus:tiny-step"), "shift-zone", "+02:00", seed=0)
+        shaping.apply(shaping.load(open_trace("corpus:tiny-step")), "shift-zone", "+02:00", shaping.Drawing())
 
 
 @pytest.mark.parametrize(
@@ -200,13 +200,13 @@ def test_zones_move_the_clock_and_repair_the_hour_that_autumn_repeats(tmp_path):
 )
 def test_senseless_values_are_one_clear_line(step, value, told):
     with pytest.raises(BadInputError, match=told) as caught:
-        shaping.apply(shaping.load("corpus:tiny-step"), step, value, seed=0)
+        shaping.apply(shaping.load(open_trace("corpus:tiny-step")), step, value, shaping.Drawing())
     assert "\n" not in str(caught.value)
 
 
 def test_no_jitter_is_refused():
     with pytest.raises(BadInputError, match="same instants"):
-        shaping.apply(shaping.load("corpus:tiny-step"), "rate-scale", "2", seed=0, jitter="0s")
+        shaping.apply(shaping.load(open_trace("corpus:tiny-step")), "rate-scale", "2", shaping.Drawing(jitter="0s"))
 
 
 def call(capsys, *arguments: object) -> tuple[int, str, str]:
@@ -258,11 +258,141 @@ def test_a_second_transform_remembers_the_first(capsys, tmp_path):
 
 def test_a_replay_says_what_was_done_to_its_trace(capsys, tmp_path):
     from loadgen.intake import cut_trace
-    from loadgen.scenario import build_scenario
+    from loadgen.scenario_file import build_scenario
 
     path = tmp_path / "cut.parquet"
     call(capsys, "transform", "corpus:tiny-step", "--rate-scale", 0.5, "-o", path)
     scenario = build_scenario({"trace": {"path": str(path)}, "target": {"url": "http://127.0.0.1:1"}}, origin="test")
-    used = cut_trace(scenario)[1]
+    used = cut_trace(scenario).used
     assert isinstance(used, TraceUsed)
     assert [step.name for step in used.transforms] == ["read", "rate-scale"]
+
+
+def gateway_log(path, first_s, count=4):
+    rows = [{"timestamp": first_s + n, "model": "m", "prompt_tokens": 5, "completion_tokens": 2} for n in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_commands_that_change_a_trace_take_what_declares_it(tmp_path, capsys):
+    log, out = gateway_log(tmp_path / "log.jsonl", 1_700_000_000), tmp_path / "out"
+    declared = ("--format", "gateway", "--time-unit", "s", "--sampling-percent", "50")
+    for command in (("export", "--to", "parquet"), ("anonymise",), ("transform", "--window", "0s..3s")):
+        assert call(capsys, command[0], log, *command[1:], "-o", out, "-f")[0] == 2
+        assert call(capsys, command[0], log, *command[1:], *declared, "-o", out, "-f")[0] == 0
+        assert open_trace(str(out)).account().sampling_percent == 50
+    read = steps_of(out)[0]
+    assert (read.name, read.parameters["time_unit"], read.parameters["sampling_percent"]) == ("read", "s", 50)
+
+
+def test_a_sample_is_brought_to_its_real_rate_once(tmp_path, capsys):
+    sampled, whole = tmp_path / "s.parquet", tmp_path / "w.parquet"
+    declared = ("--sampling-percent", "25")
+    assert call(capsys, "import", "corpus:tiny-step", *declared, "-o", sampled)[0] == 0
+    assert call(capsys, "transform", sampled, "--rate-scale", "sampling", "--rate-jitter", "5s", "-o", whole)[0] == 0
+    report = open_trace(str(whole)).account()
+    assert (report.rows_kept, report.sampling_percent) == (4 * open_trace("corpus:tiny-step").account().rows_kept, None)
+    parameters = steps_of(whole)[-1].parameters
+    assert parameters == {"factor": 4, "method": "superposition", "jitter": "5s", "sampling_percent": 25}
+    code, _, err = call(capsys, "transform", whole, "--rate-scale", "sampling", "-o", tmp_path / "x.parquet")
+    assert (code, "nobody said which share" in err) == (2, True)
+    code, _, err = call(capsys, "transform", whole, "--merge", sampled, "-o", tmp_path / "x.parquet")
+    assert (code, "is a sample of 25 %" in err) == (2, True)
+    code, out, _ = call(capsys, "info", sampled, "--json")
+    figures = json.loads(out)
+    assert figures["real_mean_rate_per_s"] == pytest.approx(4 * figures["mean_rate_per_s"])
+
+
+def test_one_seed_is_for_reading_and_for_the_steps(tmp_path, capsys):
+    talks = tmp_path / "t.json"
+    talks.write_text(
+        json.dumps([{"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yo"}]}] * 9)
+    )
+    made = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        made.append(tmp_path / name)
+        options = ("--rate", "1", "--chars-per-token", "4", "--rate-scale", "2", "--rate-jitter", "1s", "--seed", seed)
+        assert call(capsys, "transform", talks, *options, "-o", made[-1])[0] == 0
+    first, second, third = map(pl.read_parquet, made)
+    assert first.equals(second)
+    assert not first.equals(third)
+    assert [step.seed is None for step in steps_of(made[0])] == [False, False]
+
+
+def test_a_loop_may_be_given_how_long_it_lasts(tmp_path, capsys):
+    out = tmp_path / "out.parquet"
+    trace = open_trace("corpus:tiny-step").scan().collect()
+    facts = facts_of(trace.lazy())
+    assert call(capsys, "transform", "corpus:tiny-step", "--loop", "100s", "-o", out)[0] == 0
+    looped, period_us = pl.read_parquet(out), superpose.loop_period_us(facts)
+    expected = [k * period_us + us for k in range(10) for us in trace["arrival_us"] if k * period_us + us < 100 * S]
+    assert looped["arrival_us"].to_list() == expected
+    assert steps_of(out)[-1].parameters == {"duration": "100s"}
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 10), (10, 0), (7, 7)])
+def test_a_merge_by_the_clock_keeps_recorded_times(tmp_path, capsys, first, second):
+    logs = [gateway_log(tmp_path / f"{n}.jsonl", 1_700_000_000 + at) for n, at in enumerate((first, second))]
+    for log in logs:
+        assert call(capsys, "import", log, "--format", "gateway", "--time-unit", "s", "-o", f"{log}.parquet")[0] == 0
+    out = tmp_path / "out.parquet"
+    arguments = (f"{logs[0]}.parquet", "--merge", f"{logs[1]}.parquet", "--merge-by", "clock")
+    assert call(capsys, "transform", *arguments, "-o", out)[0] == 0
+    merged = open_trace(str(out))
+    begin = min(first, second)
+    assert merged.origin_us == (1_700_000_000 + begin) * S
+    expected = sorted((at - begin + n) * S for at in (first, second) for n in range(4))
+    assert merged.scan().collect()["arrival_us"].to_list() == expected
+    undated = ("transform", *arguments[:1], "--merge", "corpus:tiny-step", "--merge-by", "clock")
+    code, _, err = call(capsys, *undated, "-o", tmp_path / "x.parquet")
+    assert (code, "relative to its start" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("import", "corpus:tiny-step"),
+        ("transform", "corpus:tiny-step", "--loop", "2"),
+        ("export", "corpus:tiny-step", "--to", "guidellm"),
+        ("anonymise", "corpus:tiny-step"),
+        ("plot", "corpus:tiny-step"),
+        ("synth", "poisson", "--rate", "1", "--length", "10s"),
+    ],
+)
+def test_a_file_that_is_there_is_replaced_on_request_only(tmp_path, capsys, command):
+    out = tmp_path / "out.svg"
+    out.write_text("precious")
+    code, _, err = call(capsys, *command, "-o", out)
+    assert (code, out.read_text()) == (2, "precious")
+    assert "is there already; name another file, or replace it with --force" in err
+    assert call(capsys, *command, "-o", out, "--force")[0] == 0
+    assert out.read_bytes() != b"precious"
+
+
+def test_a_reject_file_that_is_there_is_replaced_on_request_only(tmp_path, capsys):
+    rejects = tmp_path / "rejects.jsonl"
+    rejects.write_text("precious")
+    for command in ("lint", "import"):
+        assert call(capsys, command, "corpus:tiny-step", "--reject-file", rejects)[0] == 2
+        assert rejects.read_text() == "precious"
+    assert call(capsys, "lint", "corpus:tiny-step", "--reject-file", rejects, "-f")[0] == 0
+    assert rejects.read_text() == ""
+
+
+def test_a_replay_of_a_sample_says_so(capsys, tmp_path, caplog):
+    from loadgen.intake import cut_trace
+    from loadgen.scenario_file import build_scenario
+
+    source, path, whole = tmp_path / "log.jsonl", tmp_path / "sample.parquet", tmp_path / "whole.parquet"
+    call(capsys, "export", "corpus:tiny-step", "--to", "mooncake", "-o", source)
+    call(capsys, "import", source, "--sampling-percent", 25, "-o", path)
+    call(capsys, "transform", path, "--rate-scale", "sampling", "-o", whole)
+    cuts = {}
+    for file in (path, whole):
+        target = {"url": "http://127.0.0.1:1"}
+        caplog.clear()
+        cuts[file] = cut_trace(build_scenario({"trace": {"path": str(file)}, "target": target}, origin="test")).used
+        assert ("is a sample of 25 %" in caplog.text) == (file == path)
+    assert cuts[path].sampling_percent == 25
+    assert cuts[whole].sampling_percent is None
+    assert cuts[whole].rows > 2.5 * cuts[path].rows, "superposed to about four times the requests"

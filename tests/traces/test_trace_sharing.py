@@ -211,7 +211,7 @@ def test_a_kept_salt_makes_traces_match_and_is_private(capsys, recorded, tmp_pat
     assert salt.stat().st_mode & 0o777 == 0o600
     assert salt.read_text().strip().encode() not in one.read_bytes()
     salt.write_text("sk-secret")
-    code, _, err = call(capsys, "anonymise", recorded, "--salt-file", salt, "-o", one)
+    code, _, err = call(capsys, "anonymise", recorded, "--salt-file", salt, "-o", one, "-f")
     assert (code, "sk-secret" in err, "not a salt" in err) == (2, False, True)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from traces.errors import BadInputError, did_you_mean
+from traces.errors import BadInputError, did_you_mean, first_line
 from traces.readers import (
     alb,
     azure,
@@ -32,7 +32,7 @@ from traces.readers import (
 )
 from traces.readers.base import FLAGS, NO_OPTIONS, Format, ImportReport, Options
 from traces.readers.head import Head, looks_like
-from traces.readers.lines import BOM, first_line, read_head
+from traces.readers.lines import BOM, read_head
 from traces.readers.loaded import LoadedTrace
 from traces.readers.locate import CORPUS_PREFIX, Located, locate
 

@@ -1,15 +1,17 @@
-"""Reading ahead: the next items are made in a thread while the last one is used."""
+"""Reading ahead: the next items are made in threads while the last one is used."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from queue import Full, Queue
 from typing import Final, TypeVar
 
 Item = TypeVar("Item")
 _DEPTH: Final = 2
+_AT_ONCE: Final = 2
 _PATIENCE_S: Final = 0.1
 
 
@@ -47,6 +49,13 @@ def ahead(items: Iterator[Item]) -> Iterator[Iterator[Item]]:
     finally:
         unwanted.set()
         thread.join()
+
+
+@contextmanager
+def made_ahead(makers: Iterator[Callable[[], Item]]) -> Iterator[Iterator[Item]]:
+    """Return what the makers make, in their order; up to two are at work while the last result is used."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool, ahead(pool.submit(make) for make in makers) as promised:
+        yield (each.result() for each in promised)
 
 
 def _put(queue: Queue[Item | _End], item: Item | _End, unwanted: threading.Event) -> bool:

@@ -37,4 +37,5 @@ FORMAT: Final = Format(
     sniff=TABLE.fits,
     check=TABLE.check,
     batches=TABLE.batches,
+    pieces=TABLE.pieces,
 )

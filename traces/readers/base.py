@@ -71,7 +71,6 @@ FLAGS: Final = {
     "time_unit": "--time-unit",
     "pattern": "--pattern",
     "rate_per_s": "--rate",
-    "seed": "--seed",
     "chars_per_token": "--chars-per-token",
 }
 """The options that only some formats take, as the command line spells them."""
@@ -96,7 +95,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
 
     `expected` describes a file of this format, `time_text` how its times are understood (unit and zone).
     `origin_us` returns the instant (µs since 1970 UTC) at which a file's clock reads 0, None when it has relative time
-    only. `unordered`: the source writes a row when the request ends, or keeps it in several files, so that rows out of
+    only. `pieces`, where there are any, are the same as `batches`, each yet to be made, in whatever thread makes it.
+    `unordered`: the source writes a row when the request ends, or keeps it in several files, so that rows out of
     order are its nature. `companions` is the name pattern of files that belong to another one and are not read alone.
     """
 
@@ -105,6 +105,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     time_text: str | Callable[[Options], str]
     sniff: Callable[[Head], bool]
     batches: Callable[[Path, Options], Iterator[Batch]]
+    pieces: Callable[[Path, Options], Iterator[Callable[[], Batch]]] | None = None
     check: Callable[[Path, Head, Options], None] | None = None
     origin_us: Callable[[Path, Options], int | None] = lambda _path, _options: 0
     options: frozenset[str] = frozenset()
@@ -134,9 +135,10 @@ def relative(_path: Path, _options: Options) -> None:
 class ImportReport(msgspec.Struct, kw_only=True):
     """What a file held. Always `rows_read == rows_kept + sum(dropped.values())`.
 
-    `examples` names the first dropped row of each reason, as its 1-based data line; `remarks` counts kept rows by what
+    `examples` names the first dropped row of each reason, as its number; `remarks` counts kept rows by what
     is said of them, `remark_examples` alike. `inversions` counts kept rows that arrive earlier than the kept row before
-    them; `ties` counts rows that share the arrival of the row before, in order of arrival. Sums are over kept rows.
+    them; `ties` counts rows that share the arrival of the row before, in order of arrival. Sums are over kept rows
+    whose length is known, None where none is.
     """
 
     format: str
@@ -154,8 +156,8 @@ class ImportReport(msgspec.Struct, kw_only=True):
     first_arrival: str | None = None
     last_arrival: str | None = None
     span_us: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
     sha256: str = ""
     inversions: int = 0
     unordered_by_nature: bool = False
@@ -169,7 +171,9 @@ class Tally:
     """Adds up batches of classified rows into an `ImportReport`."""
 
     def __init__(self) -> None:
-        self.rows_read = self.rows_kept = self.input_tokens = self.output_tokens = 0
+        self.rows_read = self.rows_kept = 0
+        self.input_tokens: int | None = None
+        self.output_tokens: int | None = None
         self.inversions = self.adjacent_ties = 0
         self.lateness_us = 0
         """How far a row arrives before the latest row above it, at most."""
@@ -200,8 +204,8 @@ class Tally:
             remarked = kept.filter(pl.col("remark").is_not_null())
             _count(remarked, "remark", self.remarks, self.remark_examples)
         self.rows_kept += kept.height
-        self.input_tokens += int(kept["input_tokens"].sum())
-        self.output_tokens += int(kept["output_tokens"].sum())
+        self.input_tokens = _added(self.input_tokens, kept["input_tokens"])
+        self.output_tokens = _added(self.output_tokens, kept["output_tokens"])
         arrivals = kept["arrival_us"]
         low, high = _int(arrivals.min()), _int(arrivals.max())
         self._add_order(arrivals, low)
@@ -222,6 +226,12 @@ class Tally:
             before = low if self.last_us is None else self.last_us
             latest = arrivals.cum_max().clip(lower_bound=before)
             self.lateness_us = max(self.lateness_us, _int((latest - arrivals).max()))
+
+
+def _added(total: int | None, lengths: pl.Series) -> int | None:
+    if lengths.null_count() == lengths.len():
+        return total
+    return (total or 0) + int(lengths.sum())
 
 
 def _count(rows: pl.DataFrame, column: str, counts: dict[str, int], examples: dict[str, int]) -> None:

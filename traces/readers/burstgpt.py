@@ -41,6 +41,7 @@ FORMAT: Final = Format(
     sniff=TABLE.fits,
     check=TABLE.check,
     batches=TABLE.batches,
+    pieces=TABLE.pieces,
     origin_us=relative,
     notes=("a response of 0 tokens is a failed request in this format; it is kept as offered load",),
 )

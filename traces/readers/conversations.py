@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import polars as pl
 
-from traces.errors import BadInputError
+from traces.errors import BadInputError, first_line
 from traces.readers.base import Batch, Format, Options
 from traces.readers.content import characters
 from traces.readers.head import PARQUET_MAGIC, Head
 from traces.readers.json_rows import Parse, Row, exploded, json_batches, row_frame, row_of
-from traces.readers.lines import first_line, read_head
+from traces.readers.lines import read_head
 from traces.readers.own import DAMAGE
 from traces.readers.sessions import Sessions
 from traces.readers.values import BadRowError, estimated_tokens, first_of, iso_us, text

@@ -8,6 +8,7 @@ ways give good rows the same values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -63,8 +64,12 @@ class Table(msgspec.Struct, frozen=True):
                 f"rename the columns, or name another format with --format"
             )
 
-    def batches(self, path: Path, _options: Options) -> Iterator[Batch]:
+    def batches(self, path: Path, options: Options) -> Iterator[Batch]:
         """Yield the file's rows, classified."""
+        return (make() for make in self.pieces(path, options))
+
+    def pieces(self, path: Path, _options: Options) -> Iterator[Callable[[], Batch]]:
+        """Yield what makes the file's rows, classified, block by block."""
         columns: list[Column] | None = None
         for block in blocks(path):
             rows = block
@@ -72,12 +77,15 @@ class Table(msgspec.Struct, frozen=True):
                 columns = self._in_file_order(Head(path, block.data))
                 rows = block.without_first_line()
             if rows.data:
-                yield self._quick(rows, columns) or self._careful(rows, columns)
+                yield partial(self._classified, rows, columns)
 
     def _in_file_order(self, head: Head) -> list[Column]:
         known = {column.header: column for column in self.columns}
         other = (Column(name, f"other {place}", TEXT, may_be_empty=True) for place, name in enumerate(head.columns))
         return [known.get(name, spare) for name, spare in zip(head.columns, other, strict=True)]
+
+    def _classified(self, block: Block, columns: list[Column]) -> Batch:
+        return self._quick(block, columns) or self._careful(block, columns)
 
     def _quick(self, block: Block, columns: list[Column]) -> Batch | None:
         if block.cut_off or b'"' in block.data:

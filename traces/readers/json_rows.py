@@ -52,7 +52,7 @@ def json_batches(
 
 def row_frame(rows: list[Row], first: int) -> pl.DataFrame:
     """Return rows as a classified frame, numbered from `first`."""
-    have = {name for row in rows for name in row}
+    have: set[str] = set().union(*rows)
     columns = [
         _column(name, [row.get(name) for row in rows], kind)
         if name in have

@@ -7,6 +7,7 @@ inside their own line.
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,11 @@ import msgspec
 import polars as pl
 
 from traces.errors import BadInputError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 BOM: Final = b"\xef\xbb\xbf"
 HEAD_BYTES: Final = 1 << 16
@@ -39,20 +45,8 @@ def compression(path: Path) -> str | None:
 
 def read_head(path: Path) -> bytes:
     """Return the first 64 KiB of the file's content, decompressed; damaged data raises `BadInputError`."""
-    if compression(path) == "zstd":
-        head = b""
-        for piece, _ in _zstd_lines(path):
-            head += piece
-            if len(head) >= HEAD_BYTES:
-                break
-        return head[:HEAD_BYTES]
     with _opened(path) as file:
         return _read(file, path, HEAD_BYTES)
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text: polars adds lines that tell a user nothing."""
-    return str(error).partition("\n")[0]
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -91,9 +85,6 @@ def blocks(path: Path) -> Iterator[Block]:
 
 
 def _whole_lines(path: Path) -> Iterator[tuple[bytes, bool]]:
-    if compression(path) == "zstd":
-        yield from _zstd_lines(path)
-        return
     rest = b""
     for chunk in chunks(path):
         end = chunk.rfind(b"\n") + 1
@@ -110,9 +101,6 @@ def _whole_lines(path: Path) -> Iterator[tuple[bytes, bool]]:
 
 def chunks(path: Path) -> Iterator[bytes]:
     """Yield the file's content, decompressed, in pieces of a few MiB. Damaged data raises `BadInputError`."""
-    if compression(path) == "zstd":
-        yield from (piece for piece, _ in _zstd_lines(path))
-        return
     with _opened(path) as file:
         while chunk := _read(file, path, _CHUNK_BYTES):
             yield chunk
@@ -142,22 +130,14 @@ def _decoded(line: bytes) -> str | None:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if compression(path) == "gzip" else path.open("rb")  # type: ignore[return-value]
+    packing = compression(path)
+    if packing == "gzip":
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    return zstd.open(path, "rb") if packing == "zstd" else path.open("rb")  # type: ignore[return-value]
 
 
 def _read(file: IO[bytes], path: Path, size: int) -> bytes:
     try:
         return file.read(size)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadInputError(f"{path}: damaged gzip data ({error}); fetch the file again") from error
-
-
-def _zstd_lines(path: Path) -> Iterator[tuple[bytes, bool]]:
-    # Python has no zstd before 3.14; polars reads it, but only as valid UTF-8, and does not tell how the file ends.
-    try:
-        for batch in pl.scan_lines(path).collect_batches(maintain_order=True, engine="streaming"):
-            yield b"".join(line.encode() + b"\n" for line in batch.to_series()), False
-    except pl.exceptions.PolarsError as error:
-        raise BadInputError(
-            f"{path}: cannot be read as zstd text ({first_line(error)}); decompress it with `zstd -d` and read that"
-        ) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile, zstd.ZstdError) as error:
+        raise BadInputError(f"{path}: damaged {compression(path)} data ({error}); fetch the file again") from error

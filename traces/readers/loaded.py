@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from contextlib import contextmanager
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from traces.errors import BadInputError
+from traces.errors import BadInputError, RamptraceError
+from traces.lineage import LineageStep, metadata, steps_of
 from traces.readers import own
-from traces.readers.ahead import ahead
+from traces.readers.ahead import ahead, made_ahead
 from traces.readers.base import REASONS, TRACE_COLUMNS, Batch, Format, ImportReport, Options, Tally, arrival_text
 from traces.readers.head import PARQUET_MAGIC
 from traces.readers.lines import BOM
 from traces.readers.locate import Located
 from traces.readers.reorder import in_order
 
-SAMPLING_KEY: Final = "ramptrace.sampling_percent"
-"""File metadata: the share of the real requests that the source kept, as declared."""
+_NOT_DECLARED: Final = frozenset({"seed", "endpoint_url"})
+"""Options that are kept elsewhere, or say nothing of the rows."""
 
 
 class LoadedTrace:
@@ -66,7 +69,7 @@ class LoadedTrace:
             time_text=self._reader.times(self._options),
             notes=self._reader.notes,
             files=len(self.paths),
-            sampling_percent=self._sampling_percent,
+            sampling_percent=self.sampling_percent,
             chars_per_token=self._options.chars_per_token,
             rows_read=tally.rows_read,
             rows_kept=tally.rows_kept,
@@ -93,8 +96,13 @@ class LoadedTrace:
         with ThreadPoolExecutor(1) as beside:
             beside.submit(lambda: self.sha256)
             if "_tally" in self.__dict__ or not self._write_in_one_pass(output):
-                own.write(output, self.scan(), self.origin_us, self._metadata)
-        return self.account()
+                own.write(output, self.scan(), self.origin_us, self._lineage, sampling_percent=self.sampling_percent)
+        report = self.account()
+        written = pl.scan_parquet(output).select(pl.len()).collect().item()
+        if written != report.rows_kept:
+            output.unlink()
+            raise RamptraceError(f"{output}: {written:,} of {report.rows_kept:,} rows were written; please report this")
+        return report
 
     @cached_property
     def sha256(self) -> str:
@@ -113,13 +121,20 @@ class LoadedTrace:
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows, classified, numbered through all files."""
-        before = 0
-        for path in self.paths:
-            height = 0
-            for batch in self._reader.batches(path, self._options):
-                height += batch.rows.height
-                yield _named_cut(_shifted(batch, before))
-            before += height
+        read = self._reader.batches
+        return _joined((path, batch) for path in self.paths for batch in read(path, self._options))
+
+    @contextmanager
+    def _batches_ahead(self) -> Iterator[Iterator[Batch]]:
+        """Return what `batches` yields, made ahead in threads; several at once, where the format can."""
+        read = self._reader.pieces
+        if read is None:
+            with ahead(self.batches()) as batches:
+                yield batches
+            return
+        makers = (partial(_of_path, path, make) for path in self.paths for make in read(path, self._options))
+        with made_ahead(makers) as made:
+            yield _joined(made)
 
     @cached_property
     def _tally(self) -> Tally:
@@ -141,15 +156,34 @@ class LoadedTrace:
         return int(self.scan().select((pl.col("arrival_us").diff() == 0).sum()).collect().item())
 
     @property
-    def _sampling_percent(self) -> float | None:
+    def sampling_percent(self) -> float | None:
+        """The share of the real requests that the source kept, as declared now or when the file was imported."""
         if self._options.sampling_percent is not None or self._reader is not own.FORMAT:
             return self._options.sampling_percent
-        stated = pl.read_parquet_metadata(self.path).get(SAMPLING_KEY)
+        stated = pl.read_parquet_metadata(self.path).get(own.SAMPLING_KEY)
         return float(stated) if stated else None
 
     @property
-    def _metadata(self) -> dict[str, str]:
-        return {} if self._sampling_percent is None else {SAMPLING_KEY: f"{self._sampling_percent:g}"}
+    def declared(self) -> dict[str, Any]:
+        """What was declared to read the trace, and changes what is read."""
+        stated = msgspec.structs.asdict(self._options)
+        return {name: value for name, value in stated.items() if value is not None and name not in _NOT_DECLARED}
+
+    @property
+    def drawn_seed(self) -> int | None:
+        """The seed of the arrivals, where reading draws them."""
+        takes = self._reader.options
+        draws = "seed" in takes and ("rate_per_s" not in takes or self._options.rate_per_s is not None)
+        return (self._options.seed or 0) if draws else None
+
+    @property
+    def _lineage(self) -> dict[str, str]:
+        """How the rows came to be, where more than the file's own format decided it."""
+        steps = steps_of(self.path)
+        if self.declared or self.drawn_seed is not None:
+            file = {"file": Path(self.source).name}
+            steps.append(LineageStep(name="read", parameters=file | self.declared, seed=self.drawn_seed))
+        return metadata(steps)
 
     def _kept(self, batches: Iterator[Batch]) -> Iterator[pl.DataFrame]:
         for batch in batches:
@@ -158,7 +192,7 @@ class LoadedTrace:
     def _write_in_one_pass(self, output: Path) -> bool:
         """Write while counting; tell whether that was possible: without an inversion, the first row is the first."""
         tally = Tally()
-        with ahead(self.batches()) as batches:
+        with self._batches_ahead() as batches:
             kept = self._kept(_counted(batches, tally))
             first = next((frame for frame in kept if frame.height), None)
             if first is None or tally.inversions:
@@ -183,7 +217,14 @@ class LoadedTrace:
 
         relative = _lazily(frames).with_columns(pl.col("arrival_us") - first_us)
         origin_us = None if origin is None else origin + first_us
-        own.write(output, relative, origin_us, self._metadata, unless=lambda: bool(tally.inversions))
+        own.write(
+            output,
+            relative,
+            origin_us,
+            self._lineage,
+            sampling_percent=self.sampling_percent,
+            unless=lambda: bool(tally.inversions),
+        )
 
 
 def _lazily(frames: Callable[[], Iterator[pl.DataFrame]]) -> pl.LazyFrame:
@@ -218,6 +259,21 @@ def _drain(frames: Iterator[Any]) -> None:
         pass
 
 
+def _of_path(path: Path, make: Callable[[], Batch]) -> tuple[Path, Batch]:
+    return path, make()
+
+
+def _joined(batches: Iterable[tuple[Path, Batch]]) -> Iterator[Batch]:
+    """Yield the files' batches, numbered through all files."""
+    before = height = 0
+    current: Path | None = None
+    for path, batch in batches:
+        if path != current:
+            current, before, height = path, before + height, 0
+        height += batch.rows.height
+        yield _named_cut(_shifted(batch, before))
+
+
 def _shifted(batch: Batch, rows: int) -> Batch:
     if not rows:
         return batch
@@ -239,7 +295,7 @@ def _no_valid_row_message(source: str, reader: Format, tally: Tally) -> str:
     if not tally.rows_read:
         return f"{source}: no rows after the header; expected {reader.expected}"
     reasons = ", ".join(
-        f"{count} {reason} (first in data line {tally.examples[reason]})" for reason, count in tally.dropped.items()
+        f"{count} {reason} (first: row {tally.examples[reason]})" for reason, count in tally.dropped.items()
     )
     if set(tally.dropped) == {"no_time"} and "rate_per_s" in reader.options:
         return (

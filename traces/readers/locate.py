@@ -11,9 +11,9 @@ import msgspec
 
 from traces.errors import BadInputError
 from traces.readers.base import Options
+from traces.s3 import S3_PREFIX
 
 CORPUS_PREFIX: Final = "corpus:"
-S3_PREFIX: Final = "s3://"
 
 
 class Located(msgspec.Struct, frozen=True):

@@ -119,15 +119,13 @@ def _arrival(line: _Line, session: str | None, sessions: Sessions) -> tuple[int,
 
 
 def _input_tokens(line: _Line, options: Options) -> int | None:
-    given = [name for name in _PROMPTS if getattr(line, name) is not None]
-    if len(given) > 1:
+    given = [part for part in (line.text_input, line.messages, line.payload) if part is not None]
+    if len(given) + (line.input_length is not None) > 1:
         raise BadRowError("conflicting_fields")
-    if not given:
-        raise BadRowError("missing_field")
-    if given == ["input_length"]:
-        required(line.output_length)
-        return tokens(line.input_length)
-    return estimated_tokens(characters(getattr(line, given[0])), options.chars_per_token)
+    if given:
+        return estimated_tokens(characters(given[0]), options.chars_per_token)
+    required(line.output_length)
+    return tokens(required(line.input_length))
 
 
 FORMAT: Final = Format(

@@ -9,15 +9,17 @@ from typing import Final
 
 import polars as pl
 
-from traces.errors import BadInputError
+from traces.errors import BadInputError, first_line
 from traces.readers.base import MAX_TOKENS, TRACE_COLUMNS, Batch, Format, Options, classified, reason_of
 from traces.readers.head import PARQUET_MAGIC, Head
-from traces.readers.lines import first_line
 from traces.run import refuse_as_output
 from traces.schema import SCHEMA_VERSION
 
 ORIGIN_KEY: Final = "ramptrace.trace_origin_us"
 """File metadata: the instant (µs since 1970 UTC) of arrival 0, where the source had absolute time."""
+
+SAMPLING_KEY: Final = "ramptrace.sampling_percent"
+"""File metadata: the share of the real requests that the rows are, as declared."""
 
 DAMAGE: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 """What polars raises over a damaged file; some damage makes its decoder panic."""
@@ -62,17 +64,21 @@ def write(
     origin_us: int | None,
     lineage: Mapping[str, str] | None = None,
     *,
+    sampling_percent: float | None = None,
     unless: Callable[[], bool] | None = None,
 ) -> None:
     """Write a trace frame atomically and durably, in bounded memory; `origin_us` is the instant of arrival 0.
 
-    `lineage` is further metadata: how the trace came to be (`traces.lineage.metadata`). What was written is thrown away
+    `lineage` is further metadata: how the trace came to be (`traces.lineage.metadata`); `sampling_percent`: which share
+    of the real requests the rows are, where it was declared. What was written is thrown away
     when `unless`, asked at the end, says so; a file that was there stays.
     """
     refuse_as_output(path)
     if not path.parent.is_dir():
         raise BadInputError(f"{path}: there is no folder {path.parent}; make it, or choose another place")
     stated = {} if origin_us is None else {ORIGIN_KEY: str(origin_us)}
+    if sampling_percent is not None:
+        stated[SAMPLING_KEY] = repr(sampling_percent)
     temporary = path.with_name(f".part-{path.name}")
     try:
         frame.sink_parquet(

@@ -23,11 +23,11 @@ from typing import Any, Final
 
 import msgspec
 
-from traces.errors import BadInputError
+from traces.errors import BadInputError, first_line
 from traces.readers.base import MAX_TOKENS, Batch, Format, Options, relative
 from traces.readers.head import Head
 from traces.readers.json_rows import Row, row_frame
-from traces.readers.lines import blocks, first_line
+from traces.readers.lines import blocks
 from traces.units import US_PER_S
 
 _WINDOW_S: Final = 600.0

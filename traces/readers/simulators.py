@@ -43,6 +43,7 @@ VIDUR: Final = Format(
     sniff=_VIDUR_TABLE.fits,
     check=_VIDUR_TABLE.check,
     batches=_VIDUR_TABLE.batches,
+    pieces=_VIDUR_TABLE.pieces,
     origin_us=relative,
 )
 
@@ -54,5 +55,6 @@ SPLITWISE: Final = Format(
     sniff=_SPLITWISE_TABLE.fits,
     check=_SPLITWISE_TABLE.check,
     batches=_SPLITWISE_TABLE.batches,
+    pieces=_SPLITWISE_TABLE.pieces,
     origin_us=relative,
 )

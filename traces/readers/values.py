@@ -130,7 +130,11 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 def first_of(row: Mapping[str, Any], *names: str) -> Any:
     """Return the first of these keys' values that is not null."""
-    return next((row[name] for name in names if row.get(name) is not None), None)
+    for name in names:
+        value = row.get(name)
+        if value is not None:
+            return value
+    return None
 
 
 def estimated_tokens(characters: int | None, chars_per_token: float | None) -> int | None:

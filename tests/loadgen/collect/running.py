@@ -15,7 +15,8 @@ import pytest
 from loadgen.scenario import CollectSection
 from tests.loadgen.collect.fake_aws import ENDPOINT, Server
 from traces.clock import ClientClock
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 
 ROOT = Path(__file__).resolve().parents[3]
 CREDENTIALS = {

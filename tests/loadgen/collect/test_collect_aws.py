@@ -14,7 +14,7 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
-from loadgen.collect.aws import Offsets, typed
+from loadgen.collect.aws import typed
 from loadgen.collect.base import (
     DeniedError,
     ExpiredError,
@@ -24,6 +24,7 @@ from loadgen.collect.base import (
     ThrottledError,
 )
 from loadgen.collect.emulator_clock import read_endpoint_clock
+from loadgen.collect.offsets import Offsets
 from tests.loadgen.collect.fake_aws import FakeAws, Server
 from traces.clock import ClientClock, EndpointClock
 
@@ -65,9 +66,9 @@ def test_what_botocore_raises_is_typed(error: Exception, kind: type[SourceError]
 def test_offsets_are_in_endpoint_time() -> None:
     offsets = Offsets(EndpointClock(client_epoch_us=0, endpoint_epoch_us=1_000_000_000, time_scale=20))
     # At client second 10 the endpoint's clock shows 1000 s + 200 s; the header says 1203 s.
-    offsets.read("logs", "Thu, 01 Jan 1970 00:20:03 GMT", 10_000_000)
-    offsets.read("logs", "not a date", 11_000_000)
-    offsets.read("sagemaker", None, 11_000_000)
+    offsets.read("logs", "Thu, 01 Jan 1970 00:20:03 GMT", 9_990_000, 10_000_000)
+    offsets.read("logs", "not a date", 10_990_000, 11_000_000)
+    offsets.read("sagemaker", None, 10_990_000, 11_000_000)
     assert offsets.drain() == {"logs": (3_000_000, 10_000_000)}
     assert offsets.drain() == {}
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.collect.configuration import REDACTED, redact_environment
+from loadgen.collect.redaction import REDACTED, kept
 from loadgen.collect.rows import redact
 
 
@@ -20,7 +20,7 @@ from loadgen.collect.rows import redact
     ],
 )
 def test_settings_of_serving_engines_stay(key: str, value: str) -> None:
-    assert redact_environment({"Environment": {key: value}}) == {"Environment": {key: value}}
+    assert kept({"Environment": {key: value}}) == {"Environment": {key: value}}
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_settings_of_serving_engines_stay(key: str, value: str) -> None:
     ],
 )
 def test_all_else_is_redacted(key: str, value: str) -> None:
-    assert redact_environment({"Environment": {key: value}}) == {"Environment": {key: REDACTED}}
+    assert kept({"Environment": {key: value}}) == {"Environment": {key: REDACTED}}
 
 
 def test_every_container_is_redacted_and_images_stay() -> None:
     container = {"Image": "1.dkr.ecr/x:1", "Environment": {"HF_TOKEN": "s3cret"}}
     model = {"PrimaryContainer": container, "Containers": [container, {"Image": "y"}]}
-    found = redact_environment(model)
+    found = kept(model)
     assert b"s3cret" not in msgspec.json.encode(found)
     assert found["Containers"][1] == {"Image": "y"}
     assert found["PrimaryContainer"]["Image"] == "1.dkr.ecr/x:1"
@@ -56,7 +56,7 @@ def test_every_container_is_redacted_and_images_stay() -> None:
 @given(secret=st.text("abcdefghijklmnop0123456789", min_size=12, max_size=30), key=st.text("ABCDEFGHIJ_", min_size=1))
 def test_a_value_under_an_unknown_key_never_survives(secret: str, key: str) -> None:
     document = {"Containers": [{"Environment": {f"X_{key}": secret}}]}
-    assert secret not in msgspec.json.encode(redact_environment(document)).decode()
+    assert secret not in msgspec.json.encode(kept(document)).decode()
 
 
 def test_messages_lose_keys_tokens_and_accounts() -> None:

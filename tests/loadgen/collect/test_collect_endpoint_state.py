@@ -69,8 +69,9 @@ def test_desired_up_is_a_decision_down_is_not() -> None:
 
 
 def test_a_variant_that_is_missing_for_once_changes_nothing() -> None:
-    assert fields({"EndpointStatus": "Updating"}, "v") == {"EndpointStatus": "Updating"}
-    assert fields({"EndpointStatus": "Updating", "ProductionVariants": None}, "v") == {"EndpointStatus": "Updating"}
+    updating = {"EndpointStatus": "Updating", "FailureReason": ""}
+    assert fields({"EndpointStatus": "Updating"}, "v") == updating
+    assert fields({"EndpointStatus": "Updating", "ProductionVariants": None}, "v") == updating
     seen = {"EndpointStatus": Seen("Updating", 1)}
     assert changes(seen, {"EndpointStatus": "Updating"}, Answer({}, 2, 3), "r") == []
 

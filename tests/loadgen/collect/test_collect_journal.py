@@ -9,7 +9,8 @@ from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.base import Answer, Reading
 from loadgen.collect.journal import Journal
 from loadgen.collect.rows import observation, sample
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 from traces.schema import Gap, Observation, Sample
 
 
@@ -29,7 +30,7 @@ def point(value: float) -> dict:
 def test_the_same_twice_is_written_once(run: RunDir) -> None:
     journal = Journal(run)
     for received in (2, 3, 4):
-        journal.take(Reading(observations=[told(received_us=received)], samples=[point(1.0)]))
+        journal.take(Reading(observations=[told(received_us=received)], samples=[point(1.0)]), "sagemaker")
         journal.write(journal.cut())
     assert run.scan("observations").collect().height == 1
     assert run.scan("samples").collect().height == 1
@@ -38,8 +39,8 @@ def test_the_same_twice_is_written_once(run: RunDir) -> None:
 
 def test_a_change_is_written_again(run: RunDir) -> None:
     journal = Journal(run)
-    journal.take(Reading(observations=[told(50)], samples=[point(1.0)]))
-    journal.take(Reading(observations=[told(60)], samples=[point(2.0)]))
+    journal.take(Reading(observations=[told(50)], samples=[point(1.0)]), "sagemaker")
+    journal.take(Reading(observations=[told(60)], samples=[point(2.0)]), "sagemaker")
     journal.write(journal.cut())
     assert run.scan("observations").collect().height == 2
     assert run.scan("samples").collect()["value"].to_list() == [1.0, 2.0]
@@ -48,25 +49,25 @@ def test_a_change_is_written_again(run: RunDir) -> None:
 def test_a_second_collector_writes_nothing_again(run: RunDir) -> None:
     for _ in range(2):
         journal = Journal(run)
-        journal.take(Reading(observations=[told(50), told(60)], samples=[point(1.0), point(2.0)]))
+        journal.take(Reading(observations=[told(50), told(60)], samples=[point(1.0), point(2.0)]), "sagemaker")
         journal.write(journal.cut())
         run.compact("observations")
     # The second round met the older content first, and then what holds: both are one change each.
     resumed = Journal(run)
-    resumed.take(Reading(observations=[told(60)], samples=[point(2.0)]))
+    resumed.take(Reading(observations=[told(60)], samples=[point(2.0)]), "sagemaker")
     assert not any(resumed.cut().rows.values())
 
 
 def test_a_full_disk_loses_nothing(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(run)
-    journal.take(Reading(observations=[told()], samples=[point(1.0)], snapshots={"alarms": {"a": 1}}))
+    journal.take(Reading(observations=[told()], samples=[point(1.0)], snapshots={"alarms": {"a": 1}}), "sagemaker")
     batch = journal.cut()
     with monkeypatch.context() as patch:
         patch.setattr(journal_module.ShardWriter, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space")))
         with pytest.raises(OSError, match="No space"):
             journal.write(batch)
     journal.restore(batch)
-    journal.take(Reading(snapshots={"alarms": {"a": 2}}))
+    journal.take(Reading(snapshots={"alarms": {"a": 2}}), "sagemaker")
     journal.write(journal.cut())
     assert run.scan("observations").collect().height == 1
     assert run.scan("samples").collect().height == 1
@@ -75,7 +76,7 @@ def test_a_full_disk_loses_nothing(run: RunDir, monkeypatch: pytest.MonkeyPatch)
 
 def test_rows_fit_the_tables(run: RunDir) -> None:
     journal = Journal(run)
-    journal.take(Reading(observations=[told()], samples=[point(1.0)]))
+    journal.take(Reading(observations=[told()], samples=[point(1.0)]), "sagemaker")
     journal.write(journal.cut())
     Observation.validate(run.scan("observations").collect())
     Sample.validate(run.scan("samples").collect())

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadgen.collect.base import Answer
-from loadgen.collect.metrics import METRICS, datapoints, queries, window
+from loadgen.collect.metrics import COMPONENT_METRICS, VARIANT_METRICS, datapoints, queries, window
+from loadgen.collect.variant import Watched
 from traces.clock import to_datetime
 
 US = 1_000_000
@@ -26,14 +27,19 @@ def test_windows(since: int, complete: int, later: int) -> None:
 
 
 def test_queries_are_unique_and_ask_for_the_variant() -> None:
-    asked = queries("e", "v")
-    assert len({q["Id"] for q in asked}) == len(asked) == len(METRICS)
-    assert {d["Value"] for q in asked for d in q["MetricStat"]["Metric"]["Dimensions"]} == {"e", "v"}
+    for watched, values, count in (
+        (Watched("e", "v"), {"e", "v"}, len(VARIANT_METRICS)),
+        (Watched("e", "v", 0, "c"), {"c"}, len(COMPONENT_METRICS)),
+    ):
+        asked = queries(watched)
+        assert len({q.id for q in asked}) == len(asked) == count
+        documents = [q.document["MetricStat"]["Metric"] for q in asked]
+        assert {d["Value"] for document in documents for d in document["Dimensions"]} == values
 
 
 def test_datapoints_survive_strange_results() -> None:
     good = {"Id": "m0", "Timestamps": [to_datetime(10 * US), "x"], "Values": [3, 4]}
     answer = Answer({"MetricDataResults": [good, {"Id": "unknown", "Values": [1]}, {"Id": "m1"}, {}]}, 1, 2)
-    (row,) = datapoints(answer, "r")
+    (row,) = datapoints(answer, queries(Watched("e", "v")), "r")
     assert (row["metric"], row["value"], row["period_us"]) == ("ConcurrentRequestsPerModel", 3.0, 10 * US)
     assert row["statistic"] == "Maximum"

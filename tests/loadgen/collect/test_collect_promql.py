@@ -16,6 +16,7 @@ from loadgen.collect.base import (
     ThrottledError,
 )
 from loadgen.collect.promql import parse, resolve, series_of, series_rows
+from loadgen.collect.variant import Watched
 
 ANSWER = Answer({}, 1, 2)
 LABELS = {"__name__": "n", "aws.sagemaker.endpoint.name": "e", "aws.sagemaker.variant.name": "v"}
@@ -41,7 +42,7 @@ def test_names_in_either_spelling() -> None:
 )
 def test_a_duration_has_an_upper_bound_only(canonical: str, anchor: str) -> None:
     series = {"metric": LABELS | {"@resource.host.id": "i-1"}, "values": [[1_782_900_000.25, "168.25"]]}
-    (row,) = series_rows(canonical, series, "v", ANSWER, "r")
+    (row,) = series_rows(canonical, series, Watched("e", "v"), ANSWER)
     assert row["source"] == f"promql:{canonical}"
     assert (row["anchor"], row["lo"], row["unit_id"]) == (anchor, None, "i-1")
     assert row["hi"] == datetime(2026, 7, 1, 10, 0, 0, 250_000, tzinfo=UTC)
@@ -52,20 +53,20 @@ def test_a_duration_has_an_upper_bound_only(canonical: str, anchor: str) -> None
 
 def test_the_host_may_be_absent_and_other_variants_are_left_out() -> None:
     values = [[1, "2"], [3, "NaN"], [4, "+Inf"]]
-    (row,) = series_rows("gpu_load_time", {"metric": LABELS, "values": values}, "v", ANSWER, "r")
+    (row,) = series_rows("gpu_load_time", {"metric": LABELS, "values": values}, Watched("e", "v"), ANSWER)
     assert row["unit_id"] is None
-    assert series_rows("gpu_load_time", {"metric": LABELS, "values": values}, "other", ANSWER, "r") == []
-    assert len(series_rows("gpu_load_time", {"values": [[1, "2"]]}, "v", ANSWER, "r")) == 1
+    assert series_rows("gpu_load_time", {"metric": LABELS, "values": values}, Watched("e", "other"), ANSWER) == []
+    assert len(series_rows("gpu_load_time", {"values": [[1, "2"]]}, Watched("e", "v"), ANSWER)) == 1
 
 
 def test_a_scale_in_is_no_service() -> None:
     labels = LABELS | {"aws.sagemaker.scaling.direction": "ScaleIn"}
-    (row,) = series_rows("e2e_duration", {"metric": labels, "values": [[1, "2"]]}, "v", ANSWER, "r")
+    (row,) = series_rows("e2e_duration", {"metric": labels, "values": [[1, "2"]]}, Watched("e", "v"), ANSWER)
     assert row["anchor"] is None
 
 
 def test_capacity_errors_are_samples() -> None:
-    (row,) = series_rows("ice_count", {"metric": LABELS, "values": [[1, "2"]]}, "v", ANSWER, "r")
+    (row,) = series_rows("ice_count", {"metric": LABELS, "values": [[1, "2"]]}, Watched("e", "v"), ANSWER)
     assert (row["source"], row["metric"], row["value"]) == ("promql", "ice_count", 2.0)
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from loadgen.collect.base import Answer, Reading
 from loadgen.collect.journal import Journal
 from loadgen.collect.scaling import activity_rows
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 
 BEGAN = datetime(2026, 7, 1, 10, 0, 0, 498_000, tzinfo=UTC)
 
@@ -76,7 +77,7 @@ def test_rows_are_written_again_only_when_they_changed(
     journal = Journal(run)
     for number, code in enumerate(readings):
         found = activity(code, 9.0 if code == "Successful" else None)
-        journal.take(Reading(observations=activity_rows(found, Answer({}, number, number + 1), "r")))
+        journal.take(Reading(observations=activity_rows(found, Answer({}, number, number + 1), "r")), "sagemaker")
     journal.write(journal.cut())
     written = run.scan("observations").collect().sort("response_received")
     decisions = written.filter(written["native_id"] == "a:decision")

@@ -7,11 +7,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from loadgen.collect.base import DeniedError, MalformedError, Reading, SourceUnreachableError, ThrottledError
+from loadgen.collect.base import DeniedError, MalformedError, Reading, SourceUnreachableError, Take, ThrottledError
 from loadgen.collect.journal import Journal
-from loadgen.collect.watch import Watch
+from loadgen.collect.watch import StreamWatch, Watch
 from traces.clock import ClientClock, EndpointClock
-from traces.run import Manifest, RunDir
+from traces.manifest import Manifest
+from traces.run import RunDir
 
 
 class Script:
@@ -19,6 +20,8 @@ class Script:
 
     name = "scripted"
     period_us = 1_000_000
+    kept_us = 0
+    permissions = ()
 
     def __init__(self, *steps: Exception | Reading) -> None:
         self.steps = list(steps)
@@ -32,6 +35,29 @@ class Script:
         return step
 
 
+class Telling:
+    """A stream that does what it is told each time it is opened; then it stays silent."""
+
+    name = "telling"
+    period_us = 10_000
+    kept_us = 0
+    permissions = ()
+
+    def __init__(self, *openings: list[Reading | Exception]) -> None:
+        self.openings = list(openings)
+        self.opened = 0
+
+    async def follow(self, take: Take) -> None:
+        self.opened += 1
+        if not self.openings:
+            take(Reading())
+            await asyncio.sleep(60)
+        for step in self.openings.pop(0):
+            if isinstance(step, Exception):
+                raise step
+            take(step)
+
+
 class World:
     def __init__(self, path: Path) -> None:
         self.run = RunDir.create(path, Manifest(run_id="r"))
@@ -40,7 +66,26 @@ class World:
 
     def watch(self, source: Script, time_scale: float = 1.0) -> Watch:
         clock = EndpointClock(time_scale=time_scale)
-        return Watch(source, self.journal, ClientClock(), clock, say=self.said.append, random_source=random.Random(0))
+        return Watch(
+            source,
+            "sagemaker",
+            self.journal,
+            ClientClock(),
+            clock,
+            say=self.said.append,
+            random_source=random.Random(0),
+        )
+
+    def stream(self, source: Telling) -> StreamWatch:
+        return StreamWatch(
+            source,
+            "sagemaker",
+            self.journal,
+            ClientClock(),
+            EndpointClock(),
+            say=self.said.append,
+            random_source=random.Random(0),
+        )
 
     def gaps(self) -> pl.DataFrame:
         self.journal.write(self.journal.cut())
@@ -123,3 +168,31 @@ def test_a_partial_reading_is_kept_and_its_failure_is_a_gap(world: World) -> Non
 def test_periods_are_endpoint_time(world: World) -> None:
     assert world.watch(Script(), time_scale=20).cadence.period_s == pytest.approx(0.05)
     assert world.watch(Script(), time_scale=10_000).cadence.period_s == pytest.approx(0.02)
+
+
+async def _follow(watch: StreamWatch, seconds: float) -> None:
+    stop = asyncio.Event()
+    running = asyncio.create_task(watch.run(stop))
+    await asyncio.sleep(seconds)
+    stop.set()
+    await asyncio.wait_for(running, 5)
+
+
+def test_a_stream_that_ends_or_fails_is_opened_again_and_its_gap_closes(world: World) -> None:
+    source = Telling([Reading(snapshots={"a": 1})], [Reading(), SourceUnreachableError("reset")], [KeyError("x")])
+    watch = world.stream(source)
+    asyncio.run(_follow(watch, 0.5))
+    assert source.opened == 4
+    assert watch.attempted.is_set()
+    gaps = world.gaps()
+    assert gaps["reason"].to_list() == ["unreachable", "malformed"]
+    assert gaps["end"].null_count() == 0
+    assert world.run.snapshots() == {"a": 1}
+
+
+def test_a_denied_stream_is_given_up(world: World) -> None:
+    source = Telling([DeniedError("not authorized")])
+    watch = world.stream(source)
+    asyncio.run(asyncio.wait_for(watch.run(asyncio.Event()), 5))
+    assert (watch.given_up, source.opened) == (True, 1)
+    assert world.gaps()["end"].to_list() == [None]

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from loadgen.emulator.cli import emulate
 from loadgen.emulator.config import EmulatorConfig, load_config
-from loadgen.scenario import build_scenario
+from loadgen.scenario_file import build_scenario
 from tests.emulators import start_emulator
 from traces.clock import EndpointClock
 from traces.errors import BadInputError

@@ -44,7 +44,7 @@ def event_by_event(config, seed, given, end_us):
     return model, admitted, finished, gone
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 100),
     gaps=st.lists(st.integers(0, 2 * S), min_size=30, max_size=300),

@@ -61,7 +61,9 @@ def through(
     quiet_logs()
 
     async def run(upstream: str) -> None:
-        proxy = Proxy(URL(upstream), now_us=iter(range(10**6)).__next__, record=lambda row, _body: rows.append(row))
+        proxy = Proxy(
+            URL(upstream), now_us=iter(range(10**6)).__next__, record=lambda row, _body, _chunks: rows.append(row)
+        )
         async with served(proxy.application()) as url, aiohttp.ClientSession(auto_decompress=False) as client:
             await asyncio.wait_for(test(client, url), 20)
 
@@ -335,6 +337,34 @@ async def recording(output: Path, upstream: str, *options: str):
 
 async def answers(_request: web.Request) -> web.Response:
     return web.json_response({"usage": USAGE})
+
+
+async def streams(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    for word in ("one", "two", "three"):
+        await response.write(b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n' % word.encode())
+    await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+def test_a_stream_without_usage_has_no_invented_lengths_and_its_chunks_are_counted(tmp_path):
+    output = tmp_path / "t.parquet"
+
+    async def main() -> None:
+        application = web.Application()
+        application.router.add_post(CHAT, streams)
+        async with served(application) as upstream, recording(output, upstream) as (process, url):
+            async with aiohttp.ClientSession() as client, client.post(url + CHAT, json=ASK) as answer:
+                assert (await answer.read()).endswith(b"data: [DONE]\n\n")
+            process.send_signal(signal.SIGTERM)
+            out, _ = await asyncio.wait_for(process.communicate(), 30)
+        summary = json.loads(out)
+        counted = (summary["without_usage"], summary["streams_without_usage"], summary["chunks_without_usage"])
+        assert counted == (1, 1, 3)
+
+    asyncio.run(main())
+    assert open_trace(str(output)).scan().collect()["output_tokens"].to_list() == [None]
 
 
 def test_sigterm_closes_the_trace_and_nothing_of_content_is_on_disk(tmp_path):

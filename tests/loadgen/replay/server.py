@@ -11,6 +11,7 @@ import json
 import ssl
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 
@@ -22,7 +23,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, log)
     patience = None
     try:
         while True:
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), patience)
+            head = await head_within(reader, patience)
             lines = head.decode("latin-1").split("\r\n")
             method, path, _ = lines[0].split(" ")
             headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines[1:])}
@@ -41,6 +42,19 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, log)
         pass
     finally:
         writer.close()
+
+
+async def head_within(reader: asyncio.StreamReader, patience: float | None) -> bytes:
+    """Read a request's head. Only what is still in the kernel when patience ends is left unread: as real servers do,
+    this one answers what it has taken in."""
+    reading = asyncio.ensure_future(reader.readuntil(b"\r\n\r\n"))
+    await asyncio.wait({reading}, timeout=patience)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    if not reading.done():
+        reading.cancel()
+        raise TimeoutError
+    return reading.result()
 
 
 async def answer(method: str, path: str, body: bytes, writer: asyncio.StreamWriter) -> bool:
@@ -119,7 +133,9 @@ async def main() -> None:
         if "--tls" in sys.argv:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(sys.argv[sys.argv.index("--tls") + 1])
-        server = await asyncio.start_server(lambda r, w: serve(r, w, log), "127.0.0.1", 0, backlog=4096, ssl=context)
+        port = int(sys.argv[sys.argv.index("--port") + 1]) if "--port" in sys.argv else 0
+        handler = partial(serve, log=log)
+        server = await asyncio.start_server(handler, "127.0.0.1", port, backlog=4096, ssl=context)
         print(server.sockets[0].getsockname()[1], flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 

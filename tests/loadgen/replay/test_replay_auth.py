@@ -102,7 +102,8 @@ def test_an_installed_kind_is_found_by_its_entry_point(tmp_path):
         import sys; sys.path.insert(0, ".")
         from loadgen.endpoints.registry import make_endpoint
         from loadgen.prompts import Prompts
-        from loadgen.scenario import PromptsSection, build_scenario
+        from loadgen.scenario import PromptsSection
+        from loadgen.scenario_file import build_scenario
         from traces.errors import BadInputError
         def make(**target):
             section = build_scenario({"trace": {"path": "t"}, "target": target}, origin="o").target

@@ -8,6 +8,7 @@ import gevent
 import pytest
 
 from loadgen import dispatcher as module
+from loadgen import waiting
 from loadgen.dispatcher import Dispatcher
 from loadgen.lookahead import Prepared
 from loadgen.plan import PlannedRequest
@@ -92,7 +93,7 @@ def test_a_turn_goes_when_the_one_before_it_has_ended_and_others_do_not_wait(run
 
 
 def test_bytes_beyond_the_limit_are_given_up_and_made_again(run, monkeypatch):
-    monkeypatch.setattr(module, "_WAITING_BYTES", 6)
+    monkeypatch.setattr(waiting, "_WAITING_BYTES", 6)
     lookahead = LookAhead(item(0), item(1, 10, parent_row=0), item(2, 20, parent_row=0))
     _, sent = run(lookahead)
     assert [(row, wire) for row, wire, _ in sent] == [(0, b"wire"), (1, b"wire"), (2, b"again")]

@@ -14,7 +14,8 @@ from loadgen.abort import AbortWatch, parse_rule
 from loadgen.guard import Estimate, estimate, needs_confirmation, refuse_beyond
 from loadgen.scenario import GuardSection, PricesSection, ReplaySection
 from traces.errors import BadInputError
-from traces.run import Laps, RunDir
+from traces.manifest import Laps
+from traces.run import RunDir
 
 S = 1_000_000
 

@@ -13,7 +13,8 @@ from loadgen.checkpoint import Checkpoint
 from loadgen.laps import in_lap, planned_rows
 from traces.clock import to_datetime
 from traces.errors import BadInputError
-from traces.run import Laps, Manifest, RunDir, ShardWriter
+from traces.manifest import Laps, Manifest
+from traces.run import RunDir, ShardWriter
 from traces.schema import Trace
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_the_collector_is_told_when_the_load_ends(server, trace, command, collec
 def test_a_collector_that_dies_does_not_stop_the_replay(server, trace, command, collector, rows, tmp_path):
     collector(READY + "sys.stderr.write('ramptrace: no credentials\\n')\nsys.exit(4)")
     manifest = replay_collecting(command, trace, server, tmp_path)
-    assert manifest.collector == {"state": "died", "exit_code": 4, "detail": "ramptrace: no credentials"}
+    assert manifest.collector == {"state": "died", "exit_code": 4, "detail": "no credentials"}
     assert rows()["outcome"].to_list() == ["ok"] * 3
 
 
@@ -94,3 +95,10 @@ def test_an_emulators_clock_scales_the_schedule(server_with_clock, trace, replay
     sent = summary["latency_ms"]["ttft_from_sent"]["p50"]
     assert sent >= 20 * 25, "30 ms of client time are 600 ms of endpoint time"
     assert sys.platform != "linux" or summary["verdict"]["cpu_share"] is not None
+
+
+def test_a_collectors_last_words_do_not_repeat_the_programs_name(tmp_path: Path) -> None:
+    from loadgen.companion import Companion
+
+    (tmp_path / "collector.log").write_text("collect: reading\nramptrace: no AWS region is set\n")
+    assert Companion(tmp_path)._last_words() == "no AWS region is set"

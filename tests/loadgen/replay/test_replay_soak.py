@@ -235,7 +235,7 @@ def test_connections_that_a_stall_left_over_are_closed(monkeypatch):
     address = httpclient.Address(host="x", port=1, tls=False, sockaddrs=())
     client = httpclient.HttpClient(address, context=None, connect_timeout_s=1, now_us=lambda: 0)
     idle = [Idle() for _ in range(100)]
-    client._idle.extend(idle)
+    client._idle.extend(httpclient._Idle(sock) for sock in idle)
     monkeypatch.setattr(httpclient, "_SURPLUS_S", -1)
     client.ensure(10)  # nothing is known of the time before
     assert not any(sock.closed for sock in idle)

@@ -1,0 +1,73 @@
+"""DescribeInferenceComponent: copy counts and states, whose changes are kept as the interval between two readings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from loadgen.collect.anchors import SAGEMAKER
+from loadgen.collect.aws import Api, Permission
+from loadgen.collect.base import Reading
+from loadgen.collect.endpoint_state import STAMP, Seen, changes, failure_reason
+from loadgen.collect.redaction import kept
+from loadgen.collect.variant import Watched
+
+FIRST, LAST = "describe-inference-component-first", "describe-inference-component-last"
+
+_SIGNALS = {"decision": "copies.desired", "in_service": "copies.current", None: "component.other"}
+
+
+class ComponentState:
+    """Polls one inference component; `before` is the last reading of an earlier collector of the same run."""
+
+    name = "sagemaker:describe-inference-component"
+    kept_us: int | None = 0
+    permissions: ClassVar = (
+        Permission(
+            "sagemaker",
+            "describe_inference_component",
+            ("sagemaker:DescribeInferenceComponent",),
+            "copy counts and states",
+            ("arn:{partition}:sagemaker:{region}:{account}:inference-component/*",),
+        ),
+    )
+
+    def __init__(self, api: Api, watched: Watched, period_us: int, before: Mapping[str, Any] | None = None) -> None:
+        self.period_us = period_us
+        self._api = api
+        self._watched = watched
+        self._first = before is None
+        self._seen: dict[str, Seen] = {}
+        sent_us = (before or {}).get(STAMP, {}).get("sent_us")
+        if before is not None and isinstance(sent_us, int):
+            self._seen = {key: Seen(value, sent_us) for key, value in fields(before).items()}
+
+    async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
+        """Return what changed since the last reading, and the reading itself as a snapshot."""
+        name = self._watched.component
+        answer = await self._api.call("describe_inference_component", InferenceComponentName=name)
+        found = fields(answer.data)
+        rows = []
+        for row in changes(self._seen, found, answer, self._watched.resource):
+            signal = SAGEMAKER[_SIGNALS[row["anchor"]]]
+            rows.append({**row, "source": signal.source})
+        document = kept(answer.data)
+        stamped = {**document, STAMP: {"sent_us": answer.sent_us, "received_us": answer.received_us}}
+        snapshots = {FIRST: stamped, LAST: stamped} if self._first else {LAST: stamped}
+        self._seen = {**self._seen, **{key: Seen(value, answer.sent_us) for key, value in found.items()}}
+        self._first = False
+        return Reading(observations=rows, snapshots=snapshots)
+
+
+def fields(component: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the watched fields of an answer: the status, why it failed, the copies, and where they are placed."""
+    runtime = component.get("RuntimeConfig") or {}
+    found = {
+        "InferenceComponentStatus": component.get("InferenceComponentStatus"),
+        "FailureReason": failure_reason(component),
+        "DesiredCopyCount": runtime.get("DesiredCopyCount"),
+        "CurrentCopyCount": runtime.get("CurrentCopyCount"),
+    }
+    for place in runtime.get("PlacementStatus") or ():
+        found[f"PlacementStatus.{place.get('InstanceType')}"] = place.get("CurrentCopyCount")
+    return {key: value for key, value in found.items() if value is not None}
