@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Reading
-from loadgen.collect.endpoint_state import STAMP, Seen, changes, failure_reason
-from loadgen.collect.redaction import kept
+from loadgen.collect.endpoint_state import changes, failure_reason, seen_at, seen_in, stamped
+from loadgen.collect.first_last import FirstAndLast
 from loadgen.collect.variant import Watched
 
 FIRST, LAST = "describe-inference-component-first", "describe-inference-component-last"
@@ -36,11 +36,8 @@ class ComponentState:
         self.period_us = period_us
         self._api = api
         self._watched = watched
-        self._first = before is None
-        self._seen: dict[str, Seen] = {}
-        sent_us = (before or {}).get(STAMP, {}).get("sent_us")
-        if before is not None and isinstance(sent_us, int):
-            self._seen = {key: Seen(value, sent_us) for key, value in fields(before).items()}
+        self._snapshots = FirstAndLast(FIRST, LAST, before)
+        self._seen = seen_in(before, fields)
 
     async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
         """Return what changed since the last reading, and the reading itself as a snapshot."""
@@ -51,12 +48,8 @@ class ComponentState:
         for row in changes(self._seen, found, answer, self._watched.resource):
             signal = SAGEMAKER[_SIGNALS[row["anchor"]]]
             rows.append({**row, "source": signal.source})
-        document = kept(answer.data)
-        stamped = {**document, STAMP: {"sent_us": answer.sent_us, "received_us": answer.received_us}}
-        snapshots = {FIRST: stamped, LAST: stamped} if self._first else {LAST: stamped}
-        self._seen = {**self._seen, **{key: Seen(value, answer.sent_us) for key, value in found.items()}}
-        self._first = False
-        return Reading(observations=rows, snapshots=snapshots)
+        self._seen |= seen_at(found, answer)
+        return Reading(observations=rows, snapshots=self._snapshots.take(stamped(answer)))
 
 
 def fields(component: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 from loadgen.collect.anchors import EC2
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, DeniedError, MalformedError, Reading, Row
+from loadgen.collect.first_last import FirstAndLast
 from loadgen.collect.polled import Change, Polled
 from loadgen.collect.rows import observation
 from loadgen.collect.scaling import AlarmBook
@@ -62,7 +63,7 @@ class GroupState:
     def __init__(self, api: Api, group: Group, period_us: int, before: Mapping[str, Any] | None) -> None:
         self.period_us = period_us
         self._api, self._group = api, group
-        self._first = before is None
+        self._snapshots = FirstAndLast(FIRST, LAST, before)
         self._polled = Polled()
         self._asked_us: int | None = None
         self._pool_denied = False
@@ -76,10 +77,8 @@ class GroupState:
         await self._read_pool(found, reading)
         for instance in found.get("Instances") or ():
             reading.observations += self._instance_rows(instance, answer, self._asked_us)
-        reading.snapshots[LAST] = found
-        if self._first:
-            reading.snapshots[FIRST] = found
-        self._first, self._asked_us = False, answer.sent_us
+        reading.snapshots |= self._snapshots.take(found)
+        self._asked_us = answer.sent_us
         return reading
 
     async def _read_pool(self, found: Mapping[str, Any], reading: Reading) -> None:

@@ -10,6 +10,7 @@ from loadgen.collect.anchors import ECS
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, DeniedError, MalformedError, Reading, Row
 from loadgen.collect.ecs_tasks import EcsService
+from loadgen.collect.first_last import FirstAndLast
 from loadgen.collect.polled import Polled
 from loadgen.collect.redaction import redact_environment
 from loadgen.collect.rows import observation, redact
@@ -48,7 +49,7 @@ class ServiceState:
         self.period_us = period_us
         self._api = api
         self._watched = watched
-        self._first = before is None
+        self._snapshots = FirstAndLast(FIRST, LAST, before)
         self._counts = Polled()
 
     async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
@@ -61,11 +62,7 @@ class ServiceState:
         for event in service.get("events") or ():
             rows += event_rows(event, answer, watched)
         kept = {key: value for key, value in service.items() if key != "events"}
-        return Reading(rows, snapshots={FIRST: kept, LAST: kept} if self._take_first() else {LAST: kept})
-
-    def _take_first(self) -> bool:
-        first, self._first = self._first, False
-        return first
+        return Reading(rows, snapshots=self._snapshots.take(kept))
 
     def _count_rows(self, service: Mapping[str, Any], answer: Answer) -> list[Row]:
         rows = []

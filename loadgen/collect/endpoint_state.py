@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
 from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, Reading, Row
+from loadgen.collect.first_last import FirstAndLast
 from loadgen.collect.redaction import kept
 from loadgen.collect.rows import observation, redact
 from loadgen.collect.variant import Watched, variant_of
@@ -55,12 +56,8 @@ class EndpointState:
         self.period_us = period_us
         self._api = api
         self._watched = watched
-        self._first = before is None
-        self._seen: dict[str, Seen] = {}
-        if before is not None:
-            sent_us = before.get(STAMP, {}).get("sent_us")
-            if isinstance(sent_us, int):
-                self._seen = {key: Seen(value, sent_us) for key, value in fields(before, watched.variant).items()}
+        self._snapshots = FirstAndLast(FIRST, LAST, before)
+        self._seen = seen_in(before, lambda found: fields(found, watched.variant))
 
     def unchanged_at(self, sent_us: int) -> None:
         """Take note that a reading sent at `sent_us` (client time) would have shown the same as the last one."""
@@ -80,12 +77,28 @@ class EndpointState:
                 *instance_changes(self._seen, found, answer, self._watched.resource),
                 *variant_statuses(answer, self._watched.variant, self._watched.resource, beneath=True),
             ]
-        stamped = {**kept(answer.data), STAMP: {"sent_us": answer.sent_us, "received_us": answer.received_us}}
-        snapshots = {FIRST: stamped, LAST: stamped} if self._first else {LAST: stamped}
-        # A field that this answer lacks keeps its last known reading: the interval only grows wider.
-        self._seen = {**self._seen, **{key: Seen(value, answer.sent_us) for key, value in found.items()}}
-        self._first = False
-        return Reading(observations=rows, snapshots=snapshots)
+        self._seen |= seen_at(found, answer)
+        return Reading(observations=rows, snapshots=self._snapshots.take(stamped(answer)))
+
+
+def seen_in(
+    before: Mapping[str, Any] | None, fields_of: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> dict[str, Seen]:
+    """Return the fields that a stamped snapshot of an earlier collector holds, and when it asked for them."""
+    sent_us = (before or {}).get(STAMP, {}).get("sent_us")
+    if before is None or not isinstance(sent_us, int):
+        return {}
+    return {key: Seen(value, sent_us) for key, value in fields_of(before).items()}
+
+
+def seen_at(found: Mapping[str, Any], answer: Answer) -> dict[str, Seen]:
+    """Return the fields of an answer. One that it lacks keeps its last known reading: the interval only grows wider."""
+    return {key: Seen(value, answer.sent_us) for key, value in found.items()}
+
+
+def stamped(answer: Answer) -> dict[str, Any]:
+    """Return an answer as a snapshot keeps it: what may be kept, and when it was asked for and received."""
+    return {**kept(answer.data), STAMP: {"sent_us": answer.sent_us, "received_us": answer.received_us}}
 
 
 def fields(endpoint: Mapping[str, Any], variant: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from loadgen.collect.anchors import KUBERNETES
 from loadgen.collect.base import Answer, Reading, Row
+from loadgen.collect.first_last import FirstAndLast
 from loadgen.collect.kube_pods import Workload
 from loadgen.collect.kube_times import stamp
 from loadgen.collect.rows import observation
@@ -20,12 +21,11 @@ class Deployments:
 
     def __init__(self, workload: Workload, before: Mapping[str, Any] | None) -> None:
         self._workload = workload
-        self._first = before is None
+        self._snapshots = FirstAndLast(FIRST, LAST, before)
 
     def seen(self, old: Mapping[str, Any] | None, new: Mapping[str, Any], told: Answer) -> Reading:
         """Return a row for each change of the number of ready pods."""
-        reading = Reading(snapshots={LAST: summary(new)} | ({FIRST: summary(new)} if self._first else {}))
-        self._first = False
+        reading = Reading(snapshots=self._snapshots.take(summary(new)))
         if old is None:
             return reading
         before, after = ready_count(old), ready_count(new)
