@@ -15,11 +15,14 @@ import msgspec
 
 from analysis.analyse import RunAnalysis
 from analysis.records import ScaleOutResult
+from traces.errors import BadInputError
+from traces.manifest import Manifest
 from traces.schema import HEADLINES
 from traces.thresholds import Quantity, Threshold, parse_threshold
 from traces.units import US_PER_MS, US_PER_S, format_duration
 
 Status = Literal["pass", "fail", "inconclusive", "skipped"]
+Undecided = Literal["fail", "pass", "skip"]
 
 LATENCIES: Final = {
     "ttft": "ttft_from_due",
@@ -28,6 +31,14 @@ LATENCIES: Final = {
     "e2e_sent": "end_to_end_from_sent",
 }
 _SHARE_OF: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
+
+
+class GateSection(msgspec.Struct, frozen=True, kw_only=True):
+    """What the manifest keeps of the scenario's [gate]; `undecided` is what an inconclusive threshold counts as."""
+
+    thresholds: tuple[str, ...] = ()
+    undecided: Undecided = msgspec.field(default="fail", name="inconclusive")
+    baseline: str | None = None
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,11 +85,19 @@ def judge(threshold: Threshold, run: RunAnalysis, baseline: Sequence[RunAnalysis
     return Judgement(threshold=threshold, status=status, reason=reason, measured=found)
 
 
+def gate_of(manifest: Manifest) -> GateSection:
+    """Return what the run's scenario says of its gate. Raises `BadInputError` where the manifest cannot be read."""
+    try:
+        return msgspec.convert(manifest.scenario.get("gate") or {}, GateSection)
+    except msgspec.ValidationError as error:
+        raise BadInputError(
+            f"{manifest.run_id}: [gate] in its manifest cannot be read ({error}); give --expr"
+        ) from error
+
+
 def held(run: RunAnalysis) -> list[Judgement]:
     """Return what came of the thresholds of the run's own scenario; without a baseline, which `gate` takes."""
-    section = run.manifest.scenario.get("gate")
-    texts = section.get("thresholds") if isinstance(section, dict) else None
-    return [judge(parse_threshold(str(text)), run) for text in texts or ()]
+    return [judge(parse_threshold(text), run) for text in gate_of(run.manifest).thresholds]
 
 
 def told(found: Measured, quantity: Quantity) -> str:

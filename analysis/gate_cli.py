@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
+
+if TYPE_CHECKING:
+    from analysis.gate import Undecided
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-
-
-class _GateSection(msgspec.Struct, frozen=True, kw_only=True):
-    """What the manifest keeps of the scenario's [gate]."""
-
-    thresholds: tuple[str, ...] = ()
-    inconclusive: str = "fail"
-    baseline: str | None = None
 
 
 @click.command()
@@ -40,7 +34,7 @@ def gate(
     *,
     expressions: tuple[str, ...],
     baselines: tuple[str, ...],
-    inconclusive: str | None,
+    inconclusive: Undecided | None,
     slo_ttft: str,
     junit_file: Path | None,
     markdown_file: Path | None,
@@ -57,7 +51,7 @@ def gate(
     Exit codes: 0 passed, 2 bad input, 3 failed, 5 the run is INVALID, which is never a pass.
     """  # noqa: D301 - click wants the character, not its escape
     from analysis.analyse import analyse_run
-    from analysis.gate import judge
+    from analysis.gate import gate_of, judge
     from analysis.locations import opened
     from analysis.reached import Objective
     from analysis.report.gates import (
@@ -75,7 +69,7 @@ def gate(
     from traces.units import parse_duration_us
 
     with opened([run]) as [path]:
-        section = _section(RunDir.open(path).manifest().scenario, run)
+        section = gate_of(RunDir.open(path).manifest())
         thresholds = [parse_threshold(text) for text in expressions or section.thresholds]
         if not thresholds:
             raise BadInputError(f"{run}: its scenario has no [gate] thresholds; state some with --expr")
@@ -86,10 +80,8 @@ def gate(
             before = [analyse_run(other, objective) for other in others]
     if broken := invalid_reasons(before):
         raise BadInputError(f"{', '.join(broken)}: INVALID, nothing can be compared with it; name another --baseline")
-    undecided = inconclusive or section.inconclusive
-    verdict = Verdict(
-        run=found, judgements=tuple(judge(one, found, before) for one in thresholds), undecided=_undecided(undecided)
-    )
+    judgements = tuple(judge(one, found, before) for one in thresholds)
+    verdict = Verdict(run=found, judgements=judgements, undecided=inconclusive or section.undecided)
     if junit_file is not None:
         _write(junit_file, junit(verdict))
     if markdown_file is not None:
@@ -97,19 +89,6 @@ def gate(
         _write(markdown_file, markdown(verdict, MARKDOWN_BYTES - held), append=True)
     click.echo(json.dumps(verdict_entry(verdict), allow_nan=False) if as_json else verdict_text(verdict))
     return verdict.exit_code
-
-
-def _undecided(text: str) -> Any:
-    return text if text in {"pass", "skip"} else "fail"
-
-
-def _section(scenario: dict[str, Any], run: str) -> _GateSection:
-    from traces.errors import BadInputError
-
-    try:
-        return msgspec.convert(scenario.get("gate") or {}, _GateSection)
-    except msgspec.ValidationError as error:
-        raise BadInputError(f"{run}: [gate] in its manifest cannot be read ({error}); give --expr") from error
 
 
 def _write(path: Path, text: str, *, append: bool = False) -> None:

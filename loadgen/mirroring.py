@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import click
 
@@ -61,17 +61,20 @@ def _mirrored(local: Path, uri: str) -> Iterator[None]:
     assert process.stderr is not None
     try:
         if not process.stdout.readline():
-            detail = process.stderr.read().decode("utf-8", "replace").strip().removeprefix("ramptrace: ")
             kind = UnreachableError if process.wait() == UnreachableError.exit_code else BadInputError
-            raise kind(detail or f"{uri}: the copying process ended at once")
+            raise kind(_last_words(process.stderr) or f"{uri}: the copying process ended at once")
         click.echo(f"the run is written to {local} and copied to {uri}", err=True)
         yield
     finally:
         process.stdin.close()
         code = process.wait()
     if code:
-        detail = process.stderr.read().decode("utf-8", "replace").strip().removeprefix("ramptrace: ")
-        raise UnreachableError(f"{detail}; the run is whole in {local}: `ramptrace mirror {local} {uri}` copies it")
+        why = _last_words(process.stderr)
+        raise UnreachableError(f"{why}; the run is whole in {local}: `ramptrace mirror {local} {uri}` copies it")
+
+
+def _last_words(stderr: IO[bytes]) -> str:
+    return stderr.read().decode("utf-8", "replace").strip().removeprefix("ramptrace: ")
 
 
 @click.command()

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 import msgspec
 
 from analysis.analyse import RunAnalysis
-from analysis.gate import Judgement, Measured
+from analysis.gate import Judgement, Measured, Undecided
 from traces.errors import GateFailedError, InvalidRunError
-
-Undecided = Literal["fail", "pass", "skip"]
 
 MARKS: Final = {"pass": "✓", "fail": "✗", "inconclusive": "?", "skipped": "–"}
 MARKDOWN_BYTES: Final = 1_000_000

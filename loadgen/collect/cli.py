@@ -93,7 +93,7 @@ def _backfill(
     from loadgen.mirroring import local_run
 
     section, directory, condition, emulator = settings(scenario, options)
-    with local_run(run_dir, directory, f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-backfill") as place:
+    with local_run(run_dir, directory, _name_now("backfill")) as place:
         path, told = asyncio.run(
             backfill(
                 section,
@@ -133,7 +133,7 @@ def _alone(
 
     section, directory, condition, emulator = settings(scenario, options)
     duration_us = None if duration is None else parse_duration_us(duration)
-    with local_run(run_dir, directory, f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-collect") as place:
+    with local_run(run_dir, directory, _name_now("collect")) as place:
         path, written, interrupted = asyncio.run(
             alone(
                 section,
@@ -150,6 +150,10 @@ def _alone(
     else:
         _print(f"{path}: " + ", ".join(f"{count} {table}" for table, count in written.items()))
     return EXIT_INTERRUPTED if interrupted else 0
+
+
+def _name_now(kind: str) -> str:
+    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{kind}"
 
 
 def settings(scenario: Path | None, options: dict[str, Any]) -> tuple[CollectSection, str, str | None, str | None]:
