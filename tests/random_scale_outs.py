@@ -15,26 +15,13 @@ from loadgen.emulator.config import EmulatorConfig
 from loadgen.emulator.profiles import names, profile, with_settings
 from loadgen.emulator.virtual import prepare, simulate
 from loadgen.scenario_file import build_scenario
+from tests.truth import true_length
 from traces.clock import to_us
 from traces.run import write_parquet
 from traces.synth import Lengths, Step, synthesise
 from traces.units import US_PER_S
 
 QUIET_S = 150.0
-EDGES = {
-    "detection": ("onset", "decision"),
-    "provisioning": ("decision", "launched"),
-    "provisioning+pull": ("decision", "pull_finished"),
-    "pull": ("pull_started", "pull_finished"),
-    "download": ("download_started", "download_finished"),
-    "start": ("container_started", "ready"),
-    "weights": ("load_started", "load_finished"),
-    "warm_up": ("load_finished", "ready"),
-    "registration": ("ready", "in_service"),
-    "start+registration": ("container_started", "in_service"),
-    "provisioning+pull+start+registration": ("decision", "in_service"),
-    "decision": ("alarm", "decision"),
-}
 
 
 class Check(NamedTuple):
@@ -181,10 +168,7 @@ def compared(found: ScaleOutResult, at: dict[tuple[str | None, str], int]) -> li
         if true is not None and anchor.anchor != "onset":
             pairs.append((f"anchor {anchor.anchor}", anchor.lo_us or 0, true, anchor.hi_us or 2**62))
     for row in found.phases:
-        edges = EDGES.get(row.phase)
-        if edges is None or row.lo_us is None or row.hi_us is None:
-            continue
-        ends = [at.get((found.marginal_unit, name), at.get((None, name))) for name in edges]
-        if None not in ends:
-            pairs.append((row.phase, row.lo_us, ends[1] - ends[0], row.hi_us))
+        true = true_length(at, row.phase, found.marginal_unit)
+        if true is not None and row.lo_us is not None and row.hi_us is not None:
+            pairs.append((row.phase, row.lo_us, true, row.hi_us))
     return pairs

@@ -12,6 +12,7 @@ from analysis.analyse import analyse_run
 from analysis.arms import arms_of
 from analysis.cache import SURE, arm_odds
 from analysis.compare import compare_runs
+from tests.truth import true_length
 from traces.clock import to_us
 
 pytestmark = pytest.mark.timeout(300)
@@ -31,12 +32,6 @@ provisioning_jitter_s = 6.0
 [run]
 condition = "{name}"
 """
-EDGES = {
-    "provisioning+pull": ("decision", "pull_finished"),
-    "download": ("download_started", "download_finished"),
-    "start": ("container_started", "ready"),
-    "registration": ("ready", "in_service"),
-}
 
 
 def simulated(folder, name, cache, missed, seeds):
@@ -75,10 +70,10 @@ def test_every_anchor_and_phase_holds_the_truth_and_shares_sum(arms):
                 if not (anchor.lo_us or 0) <= at <= (anchor.hi_us or 2**62):
                     outside.append((run.path.name, anchor.anchor))
         for row in found.phases:
-            ends = [truth.get((found.marginal_unit, a), truth.get((None, a))) for a in EDGES.get(row.phase, ())]
-            if ends and None not in ends:
+            length = true_length(truth, row.phase, found.marginal_unit)
+            if length is not None:
                 checked += 1
-                if not row.lo_us <= ends[1] - ends[0] <= row.hi_us:
+                if not row.lo_us <= length <= row.hi_us:
                     outside.append((run.path.name, row.phase))
     assert checked > 100
     assert outside == []

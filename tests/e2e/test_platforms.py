@@ -19,6 +19,7 @@ import pytest
 
 from analysis.analyse import RunAnalysis, analyse_run
 from tests.emulators import start_emulator
+from tests.truth import true_length
 from traces.clock import to_us
 from traces.run import write_parquet
 from traces.synth import Lengths, Step, synthesise
@@ -171,21 +172,6 @@ def test_every_anchor_and_phase_holds_the_truth(measured, name: str) -> None:
     assert outside == []
     parts = [row.critical_us for row in first.phases if row.parent is None]
     assert sum(parts) == first.time_to_capacity_us
-
-
-def true_length(truth: dict[tuple[str | None, str], int], phase: str, unit: str | None) -> int | None:
-    edges = {
-        "provisioning": ("decision", "launched"),
-        "pull": ("pull_started", "pull_finished"),
-        "download": ("download_started", "download_finished"),
-        "start": ("container_started", "ready"),
-        "weights": ("load_started", "load_finished"),
-        "registration": ("ready", "in_service"),
-    }
-    if phase not in edges:
-        return None
-    at = [truth.get((unit, anchor), truth.get((None, anchor))) for anchor in edges[phase]]
-    return None if None in at else at[1] - at[0]
 
 
 @pytest.mark.parametrize("name", ["ecs", "kubernetes", "kubernetes-troubled"])

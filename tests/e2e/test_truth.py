@@ -20,6 +20,7 @@ import pytest
 from analysis.analyse import RunAnalysis, analyse_run
 from analysis.compare import compare_runs
 from tests.emulators import start_emulator
+from tests.truth import true_length
 from traces.clock import to_us
 from traces.run import write_parquet
 from traces.synth import Lengths, Step, synthesise
@@ -172,19 +173,3 @@ def test_the_pairs_pull_holds_the_true_one(measured: Callable[[str], Measured]) 
 def test_what_went_wrong_is_said(measured: Callable[[str], Measured]) -> None:
     codes = {finding.code for finding in measured("troubled").analysis.findings}
     assert {"capacity-errors", "gap"} <= codes
-
-
-def true_length(truth: dict[tuple[str | None, str], int], phase: str, unit: str | None) -> int | None:
-    """Return how long a phase of a unit (µs) really took, None where the truth holds no such pair of instants."""
-    edges = {
-        "provisioning+pull": ("decision", "pull_finished"),
-        "download": ("download_started", "download_finished"),
-        "start": ("container_started", "ready"),
-        "weights": ("load_started", "load_finished"),
-        "registration": ("ready", "in_service"),
-        "start+registration": ("container_started", "in_service"),
-    }
-    if phase not in edges:
-        return None
-    at = [truth.get((unit, anchor), truth.get((None, anchor))) for anchor in edges[phase]]
-    return None if None in at else at[1] - at[0]
