@@ -19,72 +19,21 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import gevent
-from geventhttpclient.response import HTTPParseError
 
-from loadgen.connect import Address, ConnectFailedError, TransportError, connect, whole_address
-from loadgen.response import ResponseParser
-from loadgen.sockets import Connection, is_stale, unacknowledged_bytes
+from loadgen.connect import Address, ConnectFailedError, connect, whole_address
+from loadgen.receiving import CutError, OpenDecoder, Receiving, Stamps
+from loadgen.sockets import Connection, ReadError, is_stale, unacknowledged_bytes
 
-_RECV_BYTES = 16 * 1024
 _STALE_S = 1.0
 _SURPLUS_S = 30.0
 _OPEN_AT_ONCE, _OPEN_PAUSE_S = 4, 0.001
-_MOST_OVERHEAD_BYTES = 64 * 1024
-"""So much may come before the final head, and between two pieces of a body: headers, interim answers, trailers."""
-
-
-class CutError(TransportError):
-    """The connection ended before the response did; `unread` when the server cannot have read the request."""
-
-    def __init__(self, kind: str, text: str, *, unread: bool = False) -> None:
-        super().__init__(kind, text)
-        self.unread = unread
-
-
-class ProtocolError(TransportError):
-    """What arrived is not HTTP/1.1, or not within its bounds."""
 
 
 class DeadlineError(Exception):
     """The request's absolute deadline passed."""
-
-
-class Decoder(Protocol):
-    """Takes a response's body as it arrives."""
-
-    def feed(self, data: bytes, at_us: int) -> None:
-        """Take a piece of the body, read from the socket at `at_us`."""
-
-
-class Stamps:
-    """Client instants (µs) and sizes of one exchange, filled in as it happens, so that a failure keeps them.
-
-    `on_sending` is called when the first byte is about to be written, `on_sent` once, with the instant of that.
-    """
-
-    __slots__ = (
-        "bytes_received",
-        "bytes_sent",
-        "connect_us",
-        "headers_us",
-        "on_sending",
-        "on_sent",
-        "sent_us",
-        "status",
-    )
-
-    def __init__(self) -> None:
-        self.sent_us: int | None = None
-        self.headers_us: int | None = None
-        self.status: int | None = None
-        self.connect_us: int | None = None
-        self.bytes_sent = 0
-        self.bytes_received = 0
-        self.on_sending: Callable[[], None] | None = None
-        self.on_sent: Callable[[int], None] | None = None
 
 
 class _Idle(NamedTuple):
@@ -125,9 +74,7 @@ class HttpClient:
         self._counted_s = time.monotonic()
         self.resent = 0
 
-    def exchange(
-        self, wire: bytes, stamps: Stamps, deadline_s: float, open_decoder: Callable[[int, ResponseParser], Decoder]
-    ) -> None:
+    def exchange(self, wire: bytes, stamps: Stamps, deadline_s: float, open_decoder: OpenDecoder) -> None:
         """Send one whole request (head and body) and feed the response's body to the decoder that its head opens.
 
         `deadline_s` bounds all of it, from now. Raises `TransportError` or `DeadlineError`; `stamps` holds what was
@@ -220,9 +167,7 @@ class HttpClient:
         self._turn += 1
         return connect(self._address, family, sockaddr, context=self._context, timeout_s=self._connect_timeout_s)
 
-    def _converse(
-        self, sock: Connection, wire: bytes, stamps: Stamps, open_decoder: Callable[[int, ResponseParser], Decoder]
-    ) -> None:
+    def _converse(self, sock: Connection, wire: bytes, stamps: Stamps, open_decoder: OpenDecoder) -> None:
         keep_s = 0.0
         try:
             if stamps.on_sending is not None:
@@ -237,76 +182,29 @@ class HttpClient:
                 self._receive_refusal(sock, stamps, open_decoder, error)
                 return
             stamps.bytes_sent = len(wire)
-            sock.begin_reading()
             keep_s = self._receive(sock, stamps, open_decoder)
         finally:
-            sock.end_reading()
             if keep_s > 0:
                 self._idle.append(_Idle(sock, time.monotonic() + keep_s, is_used=True))
             else:
                 sock.close()
 
-    def _receive_refusal(
-        self, sock: Connection, stamps: Stamps, open_decoder: Callable[[int, ResponseParser], Decoder], error: OSError
-    ) -> None:
+    def _receive_refusal(self, sock: Connection, stamps: Stamps, open_decoder: OpenDecoder, error: OSError) -> None:
         """Take the answer of a server that closed before it had the whole request; without one, it is a cut."""
         try:
-            sock.begin_reading()
             self._receive(sock, stamps, open_decoder)
         except CutError as cut:
             if cut.kind == "closed_early":
                 raise
             raise CutError("closed_while_sending", error.strerror or "closed", unread=True) from None
 
-    def _receive(
-        self, sock: Connection, stamps: Stamps, open_decoder: Callable[[int, ResponseParser], Decoder]
-    ) -> float:
+    def _receive(self, sock: Connection, stamps: Stamps, open_decoder: OpenDecoder) -> float:
         """Read one response to its end; returns for how long (s) the connection can serve another request."""
-        parser = ResponseParser()
-        pieces, feed, recv, now_us = parser.pieces, parser.feed, sock.recv, self._now_us
-        take: Callable[[bytes, int], None] | None = None
-        overhead = 0
-        while True:
-            try:
-                data = recv(_RECV_BYTES)
-            except OSError as error:
-                # TLS that ended without its farewell was closed, not reset.
-                unread = not isinstance(error, ssl.SSLError)
-                raise CutError(_cut_kind(parser), error.strerror or "reset", unread=unread) from None
-            at_us = now_us()
-            failure = None
-            try:
-                feed(data)
-            except HTTPParseError as error:
-                failure = error
-            if take is None and parser.has_final_head:
-                stamps.headers_us = at_us
-                stamps.status = parser.get_code()
-                take = open_decoder(stamps.status, parser).feed
-            if pieces:
-                overhead = 0
-                for piece in pieces:
-                    stamps.bytes_received += len(piece)
-                    take(piece, at_us)  # type: ignore[misc] # a body comes after its head
-                pieces.clear()
-                if failure is None and data and not parser.is_over:
-                    continue
-            overhead += len(data)
-            if failure is not None and data:
-                raise _not_http(parser) from failure
-            if parser.is_over:
-                return parser.keep_s() if data else 0.0
-            if not data:
-                raise CutError(_cut_kind(parser), "closed by the server", unread=unacknowledged_bytes(sock) > 0)
-            if overhead > _MOST_OVERHEAD_BYTES:
-                raise ProtocolError("too_much_overhead", f"over {_MOST_OVERHEAD_BYTES} bytes of headers or framing")
-
-
-def _cut_kind(parser: ResponseParser) -> str:
-    return "closed_early" if parser.message_begun else "closed_before_response"
-
-
-def _not_http(parser: ResponseParser) -> ProtocolError:
-    if parser.is_over:
-        return ProtocolError("surplus_bytes", "the server sent more than the length that it stated")
-    return ProtocolError("bad_http", "the answer is not HTTP/1.1")
+        receiving = Receiving(stamps, open_decoder, self._now_us)
+        try:
+            is_closed = sock.read(receiving.take)
+        except ReadError as error:
+            raise CutError(receiving.cut_kind, error.text, unread=error.was_reset) from None
+        if not receiving.is_over:
+            raise CutError(receiving.cut_kind, "closed by the server", unread=unacknowledged_bytes(sock) > 0)
+        return 0.0 if is_closed else receiving.keep_s()

@@ -52,12 +52,13 @@ _TEXT_OPTIONS = {
     "duration": "Send what arrives before this time, such as 90s or 12h",
     "warm-up": "What is due this early counts for no latency and no verdict",
     "abort-on": "End the run when a rule holds, such as p99>30s (see `ramptrace replay --help`); several with commas",
+    "abort-grace": "How long such a rule has to hold; 30s without",
     "condition": "What is varied, for a comparison",
     "run-dir": "Directory of the run; the form's second run needs another one",
 }
 
 
-_OTHER_OPTIONS = ("max_in_flight", "seed", "loop", "max_requests", "max_rate")
+_OTHER_OPTIONS = ("max_in_flight", "seed", "loop", "max_requests", "max_rate", "max_cost", "record_chunks")
 
 
 @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
@@ -78,6 +79,15 @@ def _add_options(parser: Any) -> None:
     add("--loop", action="store_true", help="Repeat the trace until the duration, or until stopped")
     add("--max-requests", type=int, default=0, help="Refuse a plan with more requests; 0 is no limit")
     add("--max-rate", type=float, default=0.0, help="Refuse a plan with more in any second; 0: no limit")
+    add(
+        "--max-cost",
+        type=float,
+        default=0.0,
+        help="Refuse a plan that costs more (see [prices]); 0: no limit",
+    )
+    add("--record-chunks", action="store_true", help="Keep the instant of every chunk (chunk_us)")
+    add("--no-stream", action="store_true", help="Ask for whole answers instead of streams")
+    add("--no-collect", action="store_true", help="Collect no scaling events meanwhile")
     add("--yes", action="store_true", help="Send much to another machine without being asked")
     add("--seed", type=int, default=0, help="Seed of the prompt texts")
     # Locust's page has no login unless asked for one, so it is not shown to the network unless asked to be.
@@ -140,7 +150,8 @@ def _session(environment: Environment, on_request: Callable[[RequestRow], None],
     given["target"] = environment.host or None
     given["abort_on"] = given["abort_on"].split(",") if given["abort_on"] else None
     given |= {name: getattr(options, name) or None for name in _OTHER_OPTIONS}
-    scenario = resolve_scenario(path, **given)
+    given["stream"] = False if options.no_stream else None
+    scenario = resolve_scenario(path, collect=False if options.no_collect else None, **given)
     more: dict[str, Any] = {"run_path": _path(run_dir), "confirm": (lambda _question: True) if options.yes else None}
     if crew is not None:
         return MasterSession(scenario, crew, **more)

@@ -8,7 +8,7 @@ import polars as pl
 from loadgen.scenario import ReplaySection
 
 
-class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request to be sent. `due_us` is its offset from t0; it and the other lengths are on the client's clock."""
 
     row_id: int

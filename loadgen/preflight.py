@@ -12,8 +12,9 @@ import msgspec
 
 from loadgen.connect import Address, ConnectFailedError, TransportError
 from loadgen.endpoints.base import Target, parse_target
-from loadgen.httpclient import DeadlineError, HttpClient, Stamps
+from loadgen.httpclient import DeadlineError, HttpClient
 from loadgen.proxy import proxy_for
+from loadgen.receiving import Stamps
 from loadgen.sockets import tls_context
 from traces.clock import EndpointClock
 from traces.errors import UnreachableError

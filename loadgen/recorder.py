@@ -49,7 +49,8 @@ KILLED = "killed"
 """`error_kind` of a row cancelled because its replay was killed while it was under way or about to go."""
 
 
-class RequestRow(msgspec.Struct, kw_only=True):
+# Thousands of rows wait for a flush and hold nothing but numbers and text: no work for the garbage collector.
+class RequestRow(msgspec.Struct, kw_only=True, gc=False):
     """One row of the `requests` table, instants in client µs since 1970; see `traces.schema.Request`."""
 
     row_id: int
@@ -79,7 +80,7 @@ class RequestRow(msgspec.Struct, kw_only=True):
     unit_id: str | None = None
 
 
-class SampleRow(msgspec.Struct, kw_only=True):
+class SampleRow(msgspec.Struct, kw_only=True, gc=False):
     """One row of the `samples` table: `start` in endpoint time, `received` in client time, µs since 1970."""
 
     metric: str

@@ -11,9 +11,10 @@ import gevent
 from loadgen.connect import ConnectFailedError, TransportError
 from loadgen.endpoints.base import Body, Endpoint, Headers, Reply
 from loadgen.histogram import Histogram
-from loadgen.httpclient import DeadlineError, Decoder, HttpClient, ProtocolError, Stamps
+from loadgen.httpclient import DeadlineError, HttpClient
 from loadgen.lookahead import Prepared
 from loadgen.plan import PlannedRequest
+from loadgen.receiving import Decoder, ProtocolError, Stamps
 from loadgen.recorder import AS_RECORDED, RequestRow
 
 _TEXT_CHARACTERS = 300

@@ -13,6 +13,7 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 _QUIET_FIELDS = (b"", b"id", b"retry")  # the empty one is a comment
 _BOM = b"\xef\xbb\xbf"
+_LF = 10
 
 
 class SseEvent(NamedTuple):
@@ -58,9 +59,9 @@ class SseSplitter:
         # Nearly every piece of a token stream is one event of one data line: a third of the time of the way below.
         if (
             self._is_between
-            and piece[:6] == b"data: "
-            and piece[-2:] == b"\n\n"
             and piece.find(b"\n") == len(piece) - 2 > 6
+            and piece[-1] == _LF
+            and piece[:6] == b"data: "
             and b"\r" not in piece
         ):
             self.strays = 0

@@ -100,23 +100,22 @@ class ClientClock:
     or negative.
     """
 
-    __slots__ = ("_monotonic_ns", "_wall_us")
+    __slots__ = ("_ahead_ns",)
 
     def __init__(self) -> None:
-        self._monotonic_ns = time.monotonic_ns()
-        self._wall_us = time.time_ns() // 1_000
+        self._ahead_ns = time.time_ns() - time.monotonic_ns()
 
     def now_us(self) -> int:
         """Return the present instant in µs since 1970 UTC."""
-        return self._wall_us + (time.monotonic_ns() - self._monotonic_ns) // 1_000
+        return (time.monotonic_ns() + self._ahead_ns) // 1_000
 
     def us_of_monotonic(self, monotonic_s: float) -> int:
         """Return the instant (µs since 1970 UTC) of a `time.monotonic()` reading."""
-        return self._wall_us + round(monotonic_s * 1e6 - self._monotonic_ns / 1e3)
+        return (round(monotonic_s * 1e9) + self._ahead_ns) // 1_000
 
     def monotonic_s_of(self, wall_us: int) -> float:
         """Return the `time.monotonic()` reading at which this clock shows `wall_us`."""
-        return (wall_us - self._wall_us) / 1e6 + self._monotonic_ns / 1e9
+        return (wall_us * 1_000 - self._ahead_ns) / 1e9
 
 
 def to_datetime(us: int) -> datetime:

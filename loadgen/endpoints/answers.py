@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from loadgen.endpoints.base import Reply, safe_word
-from loadgen.httpclient import ProtocolError
+from loadgen.receiving import ProtocolError
 from loadgen.sse import SseEvent, SseOverflowError, SseSplitter
 
 MAX_BODY_BYTES = 64 * 1024 * 1024

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from loadgen.httpclient import Decoder
 from loadgen.plan import PlannedRequest
+from loadgen.receiving import Decoder
 from traces.errors import BadInputError
 
 _SAFE_WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")

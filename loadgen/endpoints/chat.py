@@ -17,7 +17,7 @@ from loadgen.endpoints.dialect import Asking
 from loadgen.plan import PlannedRequest
 
 
-class _Delta(msgspec.Struct):
+class _Delta(msgspec.Struct, gc=False):
     content: object = None
     refusal: object = None
     tool_calls: object = None
@@ -27,18 +27,18 @@ class _Delta(msgspec.Struct):
     reasoning: object = None
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     delta: _Delta | None = None
     text: object = None
     finish_reason: object = None
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: object = None
     completion_tokens: object = None
 
 
-class _Chunk(msgspec.Struct):
+class _Chunk(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: object = None

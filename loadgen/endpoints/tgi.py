@@ -16,17 +16,17 @@ from loadgen.plan import PlannedRequest
 from loadgen.sse import LineSplitter
 
 
-class _Token(msgspec.Struct):
+class _Token(msgspec.Struct, gc=False):
     text: object = None
 
 
-class _Details(msgspec.Struct):
+class _Details(msgspec.Struct, gc=False):
     finish_reason: object = None
     generated_tokens: object = None
     input_length: object = None
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, gc=False):
     token: _Token | None = None
     generated_text: object = None
     details: _Details | None = None

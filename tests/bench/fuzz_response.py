@@ -10,7 +10,7 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["loadgen.httpclient", "loadgen.response", "loadgen.sse", "loadgen.endpoints"]):
+with atheris.instrument_imports(include=["loadgen.receiving", "loadgen.response", "loadgen.sse", "loadgen.endpoints"]):
     from tests.loadgen.replay.answering import received
 
 

@@ -105,7 +105,7 @@ def server(folder: Path) -> Iterator[tuple[int, Path]]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=_pin(SERVER_CORE),  # noqa: PLW1509 - no thread runs yet
+        preexec_fn=pinned(SERVER_CORE, realtime=True),  # noqa: PLW1509 - no thread runs yet
     )
     try:
         yield int(process.stdout.readline()), log
@@ -121,6 +121,7 @@ def observe(
     *,
     environment: Mapping[str, str] | None = None,
     timeout_s: float = 240,
+    cores: Sequence[int] = (CLIENT_CORE,),
 ) -> Observed:
     """Run a client in `folder` against a fresh server; `{port}` in its command is the server's port."""
     with server(folder) as (port, log):
@@ -133,7 +134,7 @@ def observe(
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             text=True,
-            preexec_fn=_pin(CLIENT_CORE),  # noqa: PLW1509 - no thread runs yet
+            preexec_fn=pinned(*cores),  # noqa: PLW1509 - no thread runs yet
             start_new_session=True,
         )
         meter = _Meter(process.pid)
@@ -222,18 +223,23 @@ class _Meter(threading.Thread):
                 process.kill()
 
 
-def _pin(core: int) -> Callable[[], None]:
-    """Return what a child does first: take its core and, as root, come before the other work of this machine there."""
-    cores = sorted(os.sched_getaffinity(0))
-    chosen = cores[core % len(cores)]
+def pinned(*cores: int, pid: int = 0, realtime: bool = REALTIME) -> Callable[[], None]:
+    """Return what a child does first: take its cores and, as root, come before the other work of this machine there.
+
+    With a `pid` it is done to that process. What keeps a core nearly full must not run in real time: the kernel takes
+    5 % of each second from it, in one piece (sched(7), "Limiting the CPU usage of real-time processes").
+    """
+    present = sorted(os.sched_getaffinity(0))
+    chosen = {present[core % len(present)] for core in cores}
 
     def settle() -> None:
-        os.sched_setaffinity(0, {chosen})
+        os.sched_setaffinity(pid, chosen)
         # Of the whole session, so that its threads and processes stay equals (sched(7), "The autogroup feature").
         with contextlib.suppress(OSError):
-            Path("/proc/self/autogroup").write_text("-20")
-        if REALTIME:
-            os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(10))
+            Path(f"/proc/{pid or 'self'}/autogroup").write_text("-20")
+        if realtime:
+            with contextlib.suppress(PermissionError):
+                os.sched_setscheduler(pid, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(10))
 
     return settle
 

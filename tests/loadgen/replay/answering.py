@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from loadgen.connect import Address, TransportError
 from loadgen.endpoints.base import Reply
 from loadgen.endpoints.chat import ChatStream
-from loadgen.httpclient import HttpClient, Stamps
+from loadgen.httpclient import HttpClient
+from loadgen.receiving import Stamps
 
 
 class Played:
@@ -16,8 +17,10 @@ class Played:
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self._pieces = [piece for piece in pieces if piece][::-1]
 
-    def recv(self, _limit: int) -> bytes:
-        return self._pieces.pop() if self._pieces else b""
+    def read(self, take: Callable[[bytes], bool]) -> bool:
+        while not take(data := self._pieces.pop() if self._pieces else b""):
+            pass
+        return not data
 
     def fileno(self) -> int:
         raise OSError

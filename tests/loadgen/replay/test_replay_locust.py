@@ -53,6 +53,40 @@ def test_its_csv_html_and_json_hold_the_whole_run(server, trace, tmp_path):
     assert any(float(bucket) % 1 for bucket in entry["response_times"])
 
 
+_OPTIONS = """
+import json, locust.argument_parser
+from loadgen import locustfile
+from loadgen.cli import replay
+parser = locust.argument_parser.LocustArgumentParser()
+locustfile._add_options(parser)
+shown = [name for action in parser._actions for name in action.option_strings if action.include_in_web_ui]
+print(json.dumps([shown, [name for option in replay.params for name in (*option.opts, *option.secondary_opts)]]))
+"""
+
+
+def test_every_option_of_the_replay_is_one_of_locusts():
+    """Whatever `ramptrace replay` takes, Locust takes, and its start form shows, but for what Locust does itself."""
+    said = subprocess.run([sys.executable, "-c", _OPTIONS], capture_output=True, text=True, timeout=60, check=True)
+    shown, ours = map(set, json.loads(said.stdout.splitlines()[-1]))
+    locusts = {"--workers", "--master", "--worker", "--expect-workers", "--json", "--target"}  # --target is its --host
+    locusts |= {f"--master-{what}" for what in ("bind-host", "bind-port", "host", "port")}
+    # A run that is gone on with has no start form; without a word, a scenario's [collect] table is heeded.
+    assert {name for name in ours - shown if name.startswith("--")} == locusts | {"--resume", "--collect"}
+
+
+def test_its_options_reach_the_replay(server, trace, tmp_path):
+    done = headless(trace([0, 20]), server.url("ok"), tmp_path, "--record-chunks", "--abort-grace", "5s")
+    assert done.returncode == 0, done.stderr
+    assert all(len(chunks) > 1 for chunks in recorded(tmp_path)["chunk_us"])
+    done = headless(trace([0, 20]), server.url("ok"), tmp_path, "--max-cost", "1", "--run-dir", "other")
+    assert done.returncode == 2
+    assert "prices" in done.stderr
+    headless(trace([0, 20]), server.url("ok"), tmp_path, "--no-stream", "--run-dir", "whole")
+    whole = RunDir(tmp_path / "whole").scan("requests").collect()
+    assert whole["outcome"].to_list() == ["ok", "ok"]
+    assert whole["first_token"].null_count() == 2
+
+
 def test_its_run_time_is_a_planned_end(server, trace, tmp_path):
     done = headless(trace([i * 20 for i in range(1000)]), server.url("ok"), tmp_path, "--run-time", "3s")
     assert done.returncode == 0, done.stderr
