@@ -26,6 +26,8 @@ class ResponseParser(HTTPResponse):  # type: ignore[misc] # untyped base
 
     def _on_headers_complete(self) -> int | bool | None:
         skip: int | bool | None = super()._on_headers_complete()
+        if self.get_code() < 100:
+            raise HTTPParseError("not a status")
         self.has_final_head = self.get_code() >= 200
         return skip
 

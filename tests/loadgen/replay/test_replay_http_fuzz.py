@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,6 +63,12 @@ def test_byte_by_byte_an_answer_is_what_it_is(cuts):
         ended, status, body, reply = received(split)
         assert (ended, status, body) == ("", 200, BODY)
         assert (reply.finished, reply.chunks, reply.error_kind) == (True, 2, None)
+
+
+@pytest.mark.parametrize("status", ["000", "099"])
+def test_a_status_below_100_is_none(status):
+    """RFC 9110, 15: the first digit is 1 to 5."""
+    assert received([f"HTTP/1.1 {status} X\r\n\r\nbody".encode()])[:3] == ("bad_http", None, b"")
 
 
 @given(st.lists(st.one_of(st.sampled_from(TOKENS), st.binary(max_size=8)), max_size=40), CUTS)
