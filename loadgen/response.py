@@ -22,12 +22,12 @@ class ResponseParser(HTTPResponse):  # type: ignore[misc] # untyped base
     feed = HTTPResponseParser.feed  # the class above forgives bodies that answer a HEAD, which is never asked
 
     def _on_body(self, buf: bytearray) -> None:
+        if not self.has_final_head:
+            raise HTTPParseError("a body without an answer")
         self.pieces.append(bytes(buf))
 
     def _on_headers_complete(self) -> int | bool | None:
         skip: int | bool | None = super()._on_headers_complete()
-        if self.get_code() < 100:
-            raise HTTPParseError("not a status")
         self.has_final_head = self.get_code() >= 200
         return skip
 
