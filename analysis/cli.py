@@ -145,14 +145,22 @@ def report(
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True)
+@click.option(
+    "--control",
+    "controls",
+    multiple=True,
+    metavar="RUN",
+    help="A run where the change could not act: what changed there is taken off. May be given several times.",
+)
 @click.option("-o", "--output", type=_FILE, help="Also write the comparison as an HTML report.")
 @click.option("--plan", is_flag=True, help="Say how many bursts would tell which change.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
-def compare(runs: tuple[str, ...], output: Path | None, plan: bool, as_json: bool) -> None:
+def compare(runs: tuple[str, ...], controls: tuple[str, ...], output: Path | None, plan: bool, as_json: bool) -> None:
     """Compare runs: what changed, and why. The first is "before"; runs of equal condition form one arm.
 
     \b
     ramptrace compare runs/before runs/after -o change.html
+    ramptrace compare runs/before runs/after --control runs/g4-before --control runs/g4-after
     ramptrace compare --plan runs/before-*
     """  # noqa: D301 - click wants the character, not its escape
     from analysis.analyse import analyse_run
@@ -161,8 +169,9 @@ def compare(runs: tuple[str, ...], output: Path | None, plan: bool, as_json: boo
     from analysis.locations import opened
     from analysis.report.text import comparison_text
 
-    with opened(runs) as paths:
-        found = [analyse_run(path) for path in paths]
+    with opened([*runs, *controls]) as paths:
+        analysed = [analyse_run(path) for path in paths]
+        found, controlling = analysed[: len(runs)], analysed[len(runs) :]
         if plan:
             from analysis.plan import plan_entry, plan_of, plan_text
 
@@ -172,7 +181,7 @@ def compare(runs: tuple[str, ...], output: Path | None, plan: bool, as_json: boo
             else:
                 click.echo(plan_text(made))
             return
-        comparison = compare_runs(found)
+        comparison = compare_runs(found, controlling)
         written = None
         if output is not None:
             from analysis.report.html import write_report

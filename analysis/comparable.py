@@ -29,6 +29,34 @@ def refuse_incomparable(runs: Sequence[RunAnalysis]) -> None:
                 )
 
 
+def refuse_as_control(runs: Sequence[RunAnalysis], controls: Sequence[RunAnalysis]) -> None:
+    """Raise `BadInputError` for controls that are runs of the comparison, differ from each other, or had other load."""
+    refuse_incomparable(controls)
+    twice = {run.path.resolve() for run in runs} & {run.path.resolve() for run in controls}
+    if twice:
+        raise BadInputError(f"{min(twice)}: is a run of the comparison and its control; name it once")
+    for what in _CONTROLS_MUST_AGREE:
+        left, right = _MUST_AGREE[what](runs[0]), _MUST_AGREE[what](controls[0])
+        if left is not None and right is not None and left != right:
+            raise BadInputError(
+                f"{controls[0].path} is no control for {runs[0].path}: {what} differs ({_short(left)} and "
+                f"{_short(right)}); run controls with the same load on an endpoint that the change cannot touch"
+            )
+    known = [run for run in (*runs, *controls) if not run.manifest.emulated and run.manifest.t0_us is not None]
+    for control in controls:
+        if control in known and not _near(control, [run for run in runs if run in known]):
+            raise BadInputError(
+                f"{control.path} is no control: none of the runs began within {_HOURS_APART:g} hours of it; a control "
+                "shares the hours of the runs"
+            )
+
+
+def _near(control: RunAnalysis, runs: Sequence[RunAnalysis]) -> bool:
+    """Tell whether a run of unknown start, or one that began at about the same time, is among the runs."""
+    at_us = control.manifest.t0_us or 0
+    return not runs or any(abs((run.manifest.t0_us or 0) - at_us) <= _HOURS_APART * 3600 * US_PER_S for run in runs)
+
+
 def _trace_sha(run: RunAnalysis) -> Any:
     return None if run.manifest.trace is None else run.manifest.trace.sha256
 
@@ -124,6 +152,9 @@ _MUST_AGREE: Final = {
     "the trace's window": _window,
     "the instance type": instance_type,
 }
+
+
+_CONTROLS_MUST_AGREE: Final = tuple(what for what in _MUST_AGREE if what != "the instance type")
 
 
 def _short(value: Any) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from analysis.analyse import RunAnalysis
 from analysis.arms import arms_of
 from analysis.comparable import confounders, refuse_incomparable
+from analysis.controlled import ControlledPair, controlled_pairs
 from analysis.identify import ASSUMPTIONS
 from analysis.pairs import Pair, pair_of
 from traces.errors import BadInputError
@@ -21,12 +22,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     pairs: tuple[Pair, ...]
     confounders: tuple[str, ...]
     assumptions: tuple[str, ...]
+    controls: tuple[RunAnalysis, ...] = ()
+    controlled: tuple[ControlledPair, ...] = ()
 
 
-def compare_runs(runs: Sequence[RunAnalysis]) -> Comparison:
+def compare_runs(runs: Sequence[RunAnalysis], controls: Sequence[RunAnalysis] = ()) -> Comparison:
     """Return the comparison of runs, the first (or the first's condition) being "before".
 
-    Runs of equal condition form one arm. What cannot be compared is a BadInputError that says why.
+    Runs of equal condition form one arm, and so do controls. What cannot be compared is a BadInputError that says why.
     """
     if len(runs) < 2:
         raise BadInputError("compare needs two runs or more: ramptrace compare BEFORE AFTER")
@@ -37,10 +40,17 @@ def compare_runs(runs: Sequence[RunAnalysis]) -> Comparison:
             f'all runs have the condition "{runs[0].manifest.condition}": nothing to compare; '
             "name the arms with [run] condition in the scenario"
         )
-    for arm in arms:
+    control_arms = arms_of(controls)
+    for arm in (*arms, *control_arms):
         if not arm.events:
             raise BadInputError(
                 f"{arm.name}: no scale-out that reached capacity; its runs cannot be compared (see ramptrace analyse)"
             )
-    pairs = tuple(pair_of(arms[0], other) for other in arms[1:])
-    return Comparison(runs=tuple(runs), pairs=pairs, confounders=tuple(confounders(runs)), assumptions=ASSUMPTIONS)
+    return Comparison(
+        runs=tuple(runs),
+        pairs=tuple(pair_of(arms[0], other) for other in arms[1:]),
+        confounders=tuple(confounders(runs)),
+        assumptions=ASSUMPTIONS,
+        controls=tuple(controls),
+        controlled=controlled_pairs(arms, runs, control_arms, controls) if controls else (),
+    )

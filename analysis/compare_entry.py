@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.compare import Comparison
+from analysis.controlled import controlled_entry
 from analysis.effects import wilson
 from analysis.entry import SCHEMA, run_entry, seconds
 from analysis.pairs import Pair
@@ -88,5 +89,7 @@ def comparison_entry(comparison: Comparison, report: str | None = None) -> dict[
         "compare": pairs[0],
         "others": pairs[1:],
         "confounders": list(comparison.confounders),
+        "controls": [run_entry(run) for run in comparison.controls],
+        "controlled": [controlled_entry(found) for found in comparison.controlled],
         "report": report,
     }

@@ -8,6 +8,7 @@ from analysis.compare import Comparison
 from analysis.pairs import Pair
 from analysis.report import pair_charts, palette
 from analysis.report.consequences import statistics_lines
+from analysis.report.control_words import COLUMNS, headline_of, rows_of
 from analysis.report.ecdf import COLOURS, ecdf_chart, ecdf_note
 from analysis.report.markup import Markup, element, table
 from analysis.report.parts import Charts, figure
@@ -41,6 +42,10 @@ def comparison_section(comparison: Comparison, charts: Charts) -> Markup:
     parts: list[Any] = [element("h2", "What changed, and why")]
     for number, pair in enumerate(comparison.pairs, 1):
         parts += _pair(pair, charts, f"pair{number}")
+    for found in comparison.controlled:
+        parts.append(element("h3", f"Against the controls: {found.before} → {found.after}"))
+        parts += [element("p", headline_of(found)), table(COLUMNS, rows_of(found), numeric=(1, 2, 3, 4))]
+        parts.append(element("ul", *(element("li", note) for note in found.notes)))
     if any(pair.pull is not None for pair in comparison.pairs):
         parts.append(element("div", element("p", WHY_A_PAIR, " ", HOW_A_PAIR), class_="card"))
         parts += [element("h3", "Assumed"), element("ul", *(element("li", a) for a in comparison.assumptions))]

@@ -8,11 +8,13 @@ from typing import Final
 
 from analysis.analyse import RunAnalysis
 from analysis.compare import Comparison
+from analysis.controlled import ControlledPair
 from analysis.gate import held
 from analysis.pairs import Pair
 from analysis.records import PhaseRow, ScaleOutResult
 from analysis.report import palette
 from analysis.report.consequences import cost_lines, reached_lines, statistics_lines
+from analysis.report.control_words import COLUMNS, headline_of, rows_of
 from analysis.report.gates import MARKS as GATE_MARKS
 from analysis.report.words import (
     BEYOND_DOWNLOAD,
@@ -90,6 +92,8 @@ def comparison_text(comparison: Comparison) -> str:
             lines += _wrapped(told, first="  ", rest="    ")
         for note in pair.notes:
             lines += _wrapped(note, first="  ! ", rest="    ")
+    for found in comparison.controlled:
+        lines += ["", *_controlled(found)]
     # Of many runs the table's totals are enough.
     for run in comparison.runs if len(comparison.runs) <= _MOST_RUNS_TOLD else ():
         failed = failed_words(run)
@@ -108,6 +112,16 @@ def comparison_text(comparison: Comparison) -> str:
     if is_reference_case(comparison):
         lines += ["", *_wrapped(NOT_THE_LINE)]
     return "\n".join(lines).rstrip()
+
+
+def _controlled(found: ControlledPair) -> list[str]:
+    """Return the difference in differences of a pair."""
+    lines = _wrapped(headline_of(found))
+    for name, *cells, bounds, verdict in [COLUMNS, *rows_of(found)]:
+        lines.append(f"  {name:<18}" + "".join(f"{cell:>9}" for cell in cells) + f"{bounds:>17}  {verdict}")
+    for note in found.notes:
+        lines += _wrapped(note, first="  - ", rest="    ")
+    return lines
 
 
 def _scale_out(found: ScaleOutResult, colour: bool) -> list[str]:
