@@ -55,7 +55,9 @@ def definitions(
 ) -> dict[str, Length | None]:
     """Return time since the onset by each of `DEFINITIONS`, None where it was not seen or cannot be told.
 
-    `until_us`: where the next burst begins. Bounds hold those of the onset and of the instant itself.
+    `until_us`: where the next burst begins. `first_token_us`: the marginal unit's first token, where answers name their
+    unit; where they do not, the platform's word for it holds, which is less exact. Bounds hold those of the onset and
+    of the instant itself.
     """
     onset = found.onset
     if onset is None:
@@ -66,11 +68,16 @@ def definitions(
     every = last if len(ready) >= asked else found.in_service
     slo = slo_recovered(timings, onset.at_us, until_us, objective)
     window = None if found.in_service is None else _ends(found.in_service)
+    served = next(
+        (_ends(a) for a in found.anchors if (a.anchor, a.unit_id) == ("first_served", found.marginal_unit)), None
+    )
+    if first_token_us is not None:
+        served = (first_token_us, first_token_us, first_token_us)
     return {
         "in_service": None if found.time_to_capacity_us is None or window is None else _since(onset, *window),
         "all_in_service": None if every is None or found.censored else _since(onset, *_ends(every)),
         "capacity_covers_demand": _covers(onset, found.units_wanted, capacity),
-        "first_served": None if first_token_us is None else _since(onset, *[first_token_us] * 3),
+        "first_served": None if served is None else _since(onset, *served),
         "backlog_drained": None
         if queue is None or queue.drained_us is None
         else _since(onset, *[queue.drained_us] * 3),

@@ -25,7 +25,7 @@ FIRST_DECISION: Final = "first_decision"
 NODES: Final = (
     "onset", "breach", PERIOD_CLOSED, "alarm", FIRST_DECISION, "decision", "launched", "pull_started",
     "pull_finished", "download_started", "download_finished", "container_started", "load_started", "load_finished",
-    "ready", "in_service",
+    "ready", "in_service", "first_served",
 )  # fmt: skip
 
 CAUSAL: Final = (
@@ -34,7 +34,7 @@ CAUSAL: Final = (
     ("pull_started", "pull_finished"), ("launched", "download_started"), ("download_started", "download_finished"),
     ("pull_finished", "container_started"), ("container_started", "load_started"),
     ("load_started", "load_finished"), ("load_finished", "ready"), ("container_started", "ready"),
-    ("ready", "in_service"),
+    ("ready", "in_service"), ("ready", "first_served"),
 )  # fmt: skip
 """What holds on every platform."""
 
@@ -216,7 +216,7 @@ def reconcile(unit_id: str | None, evidence: Iterable[Evidence], platform: str) 
         for earlier, later in TEMPLATES.get(platform, ())
     ]  # fmt: skip
     kept, findings = [], []
-    # What comes after capacity (a unit's first request, say) has no place in the network.
+    # What comes after capacity (recovery) has no place in the network.
     usable = {item for item in (*evidence, *template) if item.anchor in NODES}
     for item in sorted(usable, key=Evidence.sort_key):
         try:
