@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 from urllib.parse import quote
 
 from loadgen.collect.base import Answer, Source, Stream
 from loadgen.collect.first_call import first_call
+from loadgen.collect.kube_autoscaler import AutoscalerStatus
 from loadgen.collect.kube_client import Cluster, ClusterApi
 from loadgen.collect.kube_events import Events
 from loadgen.collect.kube_logs import PodLogs
@@ -27,6 +28,7 @@ RULES: Final = {
     "nodes": ClusterRule("", ("nodes",), _READ, "when machines joined, and their accelerators", optional=True),
     "hpa": ClusterRule("autoscaling", ("horizontalpodautoscalers",), _READ, "which autoscaler acts", optional=True),
     "scaledobjects": ClusterRule("keda.sh", ("scaledobjects",), _READ, "KEDA's decisions", optional=True),
+    "autoscaler-status": ClusterRule("", ("configmaps",), _READ, "cluster-autoscaler's node groups", optional=True),
     "nodeclaims": ClusterRule("karpenter.sh", ("nodeclaims",), _READ, "Karpenter's machines", optional=True),
     "endpointslices": ClusterRule(
         "discovery.k8s.io", ("endpointslices",), _READ, "when a Service sends a pod traffic", optional=True
@@ -81,8 +83,8 @@ class Kubernetes:
         own = f"/namespaces/{quote(section.namespace)}"
         named = {"fieldSelector": f"metadata.name={section.deployment}"}
 
-        def stream(key: str, path: str, kind: Kind, **more: Any) -> ObjectStream:
-            rule = RULES[key]
+        def stream(key: str, path: str, kind: Kind, names: tuple[str, ...] = (), **more: Any) -> ObjectStream:
+            rule = RULES[key]._replace(names=names)
             return ObjectStream(
                 f"kubernetes:{key}",
                 _Lazy(self),
@@ -110,6 +112,8 @@ class Kubernetes:
             stream("nodeclaims", "/apis/karpenter.sh/v1/nodeclaims", NodeClaims(work)),
             stream("events", f"/api/v1{own}/events", Events(work, scalers)),
         ]
+        if section.autoscaler_status:
+            found.append(self._autoscaler_status(stream, section.autoscaler_status))
         if section.service is not None:
             of_service = {"labelSelector": f"kubernetes.io/service-name={section.service}"}
             path = f"/apis/discovery.k8s.io/v1{own}/endpointslices"
@@ -118,6 +122,13 @@ class Kubernetes:
         if section.probe_port is not None:
             found.append(Probe(self._context, lambda: probe_urls(work.addresses, section.probe_port)))
         return found
+
+    def _autoscaler_status(self, stream: Callable[..., ObjectStream], place: str) -> ObjectStream:
+        """Return the stream of one ConfigMap; a role may name it, as the list and the watch do."""
+        namespace, _, name = place.partition("/")
+        of_name = {"fieldSelector": f"metadata.name={name}"}
+        path = f"/api/v1/namespaces/{quote(namespace)}/configmaps"
+        return stream("autoscaler-status", path, AutoscalerStatus(self._workload), query=lambda: of_name, names=(name,))
 
     @property
     def api(self) -> ClusterApi:

@@ -34,13 +34,17 @@ class Context:
 
 
 class ClusterRule(NamedTuple):
-    """One rule of a Kubernetes role: what a source reads there, and what is lost without it."""
+    """One rule of a Kubernetes role: what a source reads there, and what is lost without it.
+
+    `names` narrows it down to objects of these names.
+    """
 
     api_group: str
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     purpose: str
     optional: bool = False
+    names: tuple[str, ...] = ()
 
 
 class Finding(NamedTuple):

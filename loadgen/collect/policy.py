@@ -31,17 +31,18 @@ def iam_policy(permissions: Iterable[Permission], names: Mapping[str, str]) -> d
 
 
 def cluster_role(rules: Iterable[ClusterRule]) -> dict[str, Any]:
-    """Return a Kubernetes ClusterRole with one rule per API group and set of verbs."""
-    merged: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+    """Return a Kubernetes ClusterRole with one rule per API group, set of verbs, and objects' names."""
+    merged: dict[tuple[str, tuple[str, ...], tuple[str, ...]], set[str]] = {}
     for rule in rules:
-        merged.setdefault((rule.api_group, tuple(rule.verbs)), set()).update(rule.resources)
+        merged.setdefault((rule.api_group, rule.verbs, rule.names), set()).update(rule.resources)
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
         "metadata": {"name": ROLE_NAME},
         "rules": [
             {"apiGroups": [group], "resources": sorted(resources), "verbs": list(verbs)}
-            for (group, verbs), resources in sorted(merged.items())
+            | ({"resourceNames": list(names)} if names else {})
+            for (group, verbs, names), resources in sorted(merged.items())
         ],
     }
 

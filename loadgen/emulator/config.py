@@ -160,7 +160,8 @@ class Cluster(_Table, frozen=True, kw_only=True):
 
     A health check notices readiness within `health_interval_s`; traffic is sent `register_s` later. On `ec2`
     `startup.warm_pool` holds, and an activity ends `instance_warmup_s` after the instance is in service.
-    `load_balancer` puts a target group (a Service) before the units.
+    `load_balancer` puts a target group (a Service) before the units. On Kubernetes machines come from `node_scaler`;
+    `autoscaler_status` is the form of cluster-autoscaler's status, `text` up to its release 1.29.
     """
 
     launch_type: Literal["EC2", "FARGATE"] = "EC2"
@@ -179,6 +180,8 @@ class Cluster(_Table, frozen=True, kw_only=True):
     load_balancer: bool = True
     hpa_sync_s: Positive = 15.0
     hpa_tolerance: Share = 0.1
+    node_scaler: Literal["karpenter", "cluster-autoscaler"] = "karpenter"
+    autoscaler_status: Literal["yaml", "text"] = "yaml"
 
 
 class Component(_Table, frozen=True, kw_only=True):

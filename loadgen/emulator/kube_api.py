@@ -25,6 +25,7 @@ _KINDS = {
     ("v1", "pods"): ("pods", "Pod"),
     ("v1", "nodes"): ("nodes", "Node"),
     ("v1", "events"): ("events", "Event"),
+    ("v1", "configmaps"): ("configmaps", "ConfigMap"),
     ("apps/v1", "deployments"): ("deployments", "Deployment"),
     ("autoscaling/v2", "horizontalpodautoscalers"): ("hpa", "HorizontalPodAutoscaler"),
     ("discovery.k8s.io/v1", "endpointslices"): ("endpointslices", "EndpointSlice"),
