@@ -14,8 +14,8 @@ from loadgen.collect.base import DeniedError, Reading, Source, SourceError
 from loadgen.collect.opening import context_of, opened
 from loadgen.collect.platform import Examined, Finding, PhaseView, Platform, Say, Scoped
 from loadgen.collect.policy import policies
+from loadgen.collect.redaction import redact, said
 from loadgen.collect.registry import make_platforms, needs_of, permissions_of
-from loadgen.collect.rows import redact
 from loadgen.collect.session import find_endpoint_clock
 from loadgen.scenario import CollectSection
 from traces.clock import ClientClock, EndpointClock
@@ -98,7 +98,7 @@ async def _read(platform: Platform, aws: Aws, now_us: int) -> tuple[dict[str, An
         except SourceError as error:
             reading = Reading(failures=[error])
         except Exception as error:
-            reading = Reading(failures=[SourceError(redact(f"{type(error).__name__}: {error}"))])
+            reading = Reading(failures=[SourceError(f"{type(error).__name__}: {said(error)}")])
         polls_per_h = _HOUR_US / source.period_us
         calls_per_h += (aws.limiter.calls.total() - before) * polls_per_h
         metrics_per_h += reading.billed_metrics * polls_per_h

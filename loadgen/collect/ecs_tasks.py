@@ -10,7 +10,8 @@ from loadgen.collect.anchors import ECS
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, DeniedError, MalformedError, Reading, Row
 from loadgen.collect.polled import Polled
-from loadgen.collect.rows import observation, redact
+from loadgen.collect.redaction import said
+from loadgen.collect.rows import observation
 from traces.clock import to_us
 
 _PER_CALL: Final = 100
@@ -192,7 +193,7 @@ def task_rows(task: Mapping[str, Any], answer: Answer, watched: EcsService) -> l
         if at is not None:
             detail = {"milestone": f"task-{key.removesuffix('At')}"} if ECS[signal].anchor is None else {}
             if signal == "task.stopped":
-                reason = redact(str(task.get("stoppedReason") or ""))
+                reason = said(task.get("stoppedReason") or "")
                 detail |= {"stop_code": str(task.get("stopCode")), "reason": reason}
             rows.append(row(signal, key, at, at, **detail))
     started = _instant(task.get("startedAt"))

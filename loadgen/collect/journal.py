@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from loadgen.collect.base import Reading, Row
+from loadgen.collect.redaction import kept
 from traces.run import RunDir, ShardWriter, columns_of
 from traces.schema import TABLES, Observation
 
@@ -30,7 +31,8 @@ class Journal:
     """Takes rows in the event loop, as do `cut` and `restore`; `write` may run in a thread beside it.
 
     An observation is new when its (source, native_id) is, or when what it says changed; then the later row holds. A
-    datapoint is new when its value is.
+    datapoint is new when its value is. Of what a platform's documents say, a snapshot holds what `redaction.kept` lets
+    through.
     """
 
     def __init__(self, run: RunDir) -> None:
@@ -56,11 +58,15 @@ class Journal:
             if self._sampled.get(point) != row["value"]:
                 self._sampled[point] = row["value"]
                 self._rows["samples"].append(row)
-        self._snapshots |= reading.snapshots
+        self._snapshots |= {name: kept(document) for name, document in reading.snapshots.items()}
 
     def pending(self) -> tuple[int, int]:
         """Return how many observations and samples wait to be written."""
         return len(self._rows["observations"]), len(self._rows["samples"])
+
+    def note(self, name: str, document: Any) -> None:
+        """Take a snapshot of our own measurements as it is."""
+        self._snapshots[name] = document
 
     def add(self, table: str, row: Row) -> None:
         """Take one row as it is."""

@@ -24,7 +24,7 @@ from loadgen.collect.base import (
     ThrottledError,
 )
 from loadgen.collect.offsets import Offsets
-from loadgen.collect.rows import redact
+from loadgen.collect.redaction import redact, said
 from traces.clock import ClientClock
 from traces.errors import BadInputError
 
@@ -186,7 +186,7 @@ def refused(status: int, message: str, path: str) -> SourceError:
         429: ThrottledError,
     }
     kind = kinds.get(status, SourceUnreachableError if status >= 500 else MalformedError)
-    return kind(redact(f"{called(path)}: {status} {message}"))
+    return kind(f"{called(path)}: {status} {said(message)}")
 
 
 def called(path: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from loadgen.collect.anchors import KUBERNETES
 from loadgen.collect.base import Answer, Reading, Row
 from loadgen.collect.kube_times import Stamp, stamp
+from loadgen.collect.redaction import said
 from loadgen.collect.rows import observation
 
 _DOWNLOADS: Final = re.compile(r"download|fetch|model|weights", re.IGNORECASE)
@@ -155,7 +156,7 @@ class Pods:
         if ended is not None:
             detail = {
                 "container": main,
-                "reason": died.get("reason"),
+                "reason": said(died.get("reason") or ""),
                 "exit_code": died.get("exitCode"),
                 "milestone": "restart",
             }
