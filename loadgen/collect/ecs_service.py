@@ -17,7 +17,7 @@ from loadgen.collect.rows import observation
 from traces.clock import to_us
 
 FIRST, LAST = "describe-service-first", "describe-service-last"
-_SERVICE_ARN: Final = "arn:{partition}:ecs:{region}:{account}:service/*"
+_SERVICE_ARN: Final = "arn:{partition}:ecs:{region}:{account}:service/{cluster}/{service}"
 _EVENTS: Final = {
     "has started": "tasks-started",
     "unable to place a task": "not-placed",

@@ -16,7 +16,8 @@ from traces.clock import to_us
 
 _PER_CALL: Final = 100
 _STOPPED_POLLS: Final = 6
-_CLUSTER_ARN: Final = "arn:{partition}:ecs:{region}:{account}:*"
+_TASKS: Final = "arn:{partition}:ecs:{region}:{account}:task/{cluster}/*"
+_MACHINES: Final = "arn:{partition}:ecs:{region}:{account}:container-instance/{cluster}/*"
 _STAMPS: Final = {
     "createdAt": "task.created",
     "pullStartedAt": "task.pull-started",
@@ -71,13 +72,13 @@ class Tasks:
     kept_us: int | None = 3_600_000_000
     permissions: ClassVar = (
         Permission("ecs", "list_tasks", ("ecs:ListTasks",), "which tasks there are"),
-        Permission("ecs", "describe_tasks", ("ecs:DescribeTasks",), "pull, start and health of each", (_CLUSTER_ARN,)),
+        Permission("ecs", "describe_tasks", ("ecs:DescribeTasks",), "pull, start and health of each", (_TASKS,)),
         Permission(
             "ecs",
             "describe_container_instances",
             ("ecs:DescribeContainerInstances",),
             "when a machine joined the cluster (EC2 launch type)",
-            (_CLUSTER_ARN,),
+            (_MACHINES,),
             optional=True,
         ),
     )

@@ -12,7 +12,7 @@ from loadgen.collect.kube_times import Stamp, stamp
 from loadgen.collect.redaction import said
 from loadgen.collect.rows import observation
 
-_DOWNLOADS: Final = re.compile(r"download|fetch|model|weights", re.IGNORECASE)
+DOWNLOADS: Final = re.compile(r"download|fetch|model|weights", re.IGNORECASE)
 _FACTS: Final = {"Initialized": "initialized", "PodReadyToStartContainers": "sandbox", "ContainersReady": "containers"}
 
 
@@ -125,7 +125,7 @@ class Pods:
     def _init_rows(self, row: Any, status: Mapping[str, Any]) -> list[Row]:
         """Return the download by an init container: that of the only one whose name says that it fetches the model."""
         statuses = status.get("initContainerStatuses") or ()
-        fetching = [s for s in statuses if _DOWNLOADS.search(str(s.get("name")))]
+        fetching = [s for s in statuses if DOWNLOADS.search(str(s.get("name")))]
         rows = []
         for found in statuses:
             state = found.get("state") or {}

@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 from urllib.parse import quote
 
-from loadgen.collect.base import Answer, Source, Stream
+from loadgen.collect import kube_view
+from loadgen.collect.base import Answer, Source, SourceError, Stream
 from loadgen.collect.first_call import first_call
 from loadgen.collect.kube_client import Cluster, ClusterApi
 from loadgen.collect.kube_events import Events
@@ -16,8 +17,9 @@ from loadgen.collect.kube_nodes import NodeClaims, Nodes
 from loadgen.collect.kube_pods import Pods, Workload
 from loadgen.collect.kube_scaling import LAST, Deployments, Endpoints, Scalers
 from loadgen.collect.kube_watch import Kind, ObjectStream
-from loadgen.collect.platform import ClusterRule, Context
+from loadgen.collect.platform import SEEN, ClusterRule, Context, Finding, PhaseView
 from loadgen.collect.probe import Probe, probe_urls
+from loadgen.collect.redaction import redact
 
 _READ: Final = ("get", "list", "watch")
 RULES: Final = {
@@ -32,6 +34,8 @@ RULES: Final = {
         "discovery.k8s.io", ("endpointslices",), _READ, "when a Service sends a pod traffic", optional=True
     ),
 }
+
+_CLUSTER_WIDE: Final = {"nodes", "nodeclaims"}
 
 
 class Kubernetes:
@@ -83,6 +87,8 @@ class Kubernetes:
 
         def stream(key: str, path: str, kind: Kind, **more: Any) -> ObjectStream:
             rule = RULES[key]
+            if key not in _CLUSTER_WIDE:
+                rule = rule._replace(namespace=section.namespace)
             return ObjectStream(
                 f"kubernetes:{key}",
                 _Lazy(self),
@@ -118,6 +124,26 @@ class Kubernetes:
         if section.probe_port is not None:
             found.append(Probe(self._context, lambda: probe_urls(work.addresses, section.probe_port)))
         return found
+
+    async def identity(self) -> Finding:
+        """Return whose role is tried, and where."""
+        api = self.api
+        if not isinstance(api, Cluster):
+            return Finding("identity", "unknown", "no cluster is open")
+        try:
+            return Finding("identity", "ok", f"{redact(await api.who())} at {redact(api.host)}")
+        except SourceError as error:
+            return Finding("identity", "unknown", str(error))
+
+    def findings(self, snapshots: Mapping[str, Any]) -> list[Finding]:
+        """Return what is set up well and what is not."""
+        return kube_view.findings(snapshots, serves=self._workload.serves)
+
+    def phases(self, snapshots: Mapping[str, Any]) -> list[PhaseView]:
+        """Return how well each phase will be seen."""
+        section = self._section
+        seen = frozenset(snapshots.get(SEEN) or ())
+        return kube_view.phases(snapshots, seen, serves=self._workload.serves, probed=section.probe_port is not None)
 
     @property
     def api(self) -> ClusterApi:

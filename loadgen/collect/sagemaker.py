@@ -67,9 +67,7 @@ class SageMaker:
     @property
     def arn_names(self) -> dict[str, str]:
         """What stands for the placeholders in the resources of the permissions."""
-        names = {"partition": "aws", "endpoint": self._watched.endpoint}
-        if self._context.aws.region:
-            names["region"] = self._context.aws.region
+        names = {"endpoint": self._watched.endpoint, "log_group": "/aws/sagemaker/*"}
         if self._section.event_queue is not None:
             names["queue"] = queue_arn(self._section.event_queue, self._context.aws.region)
         return names

@@ -27,7 +27,8 @@ class KubeObjects:
         self._events: dict[tuple[str, str], str] = {}
         now_us = agenda.now_us
         self.store.put("deployments", config.endpoint_name, shapes.deployment(config, self.store.uid(), now_us))
-        self.store.put("hpa", config.endpoint_name, shapes.hpa(config, self.store.uid(), now_us))
+        if config.scaling.policy != "none":
+            self.store.put("hpa", config.endpoint_name, shapes.hpa(config, self.store.uid(), now_us))
         if config.cluster.load_balancer:
             self.store.put("endpointslices", self._slice, shapes.endpoint_slice(config, self.store.uid(), now_us))
 
