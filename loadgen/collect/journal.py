@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from loadgen.collect.base import Reading, Row
+from loadgen.collect.redaction import kept
 from loadgen.collect.rows import gap
 from traces.clock import to_us
 from traces.run import RunDir, ShardWriter, columns_of
@@ -45,7 +46,8 @@ class Journal:
     """Takes rows in the event loop, as do `cut` and `restore`; `write` may run in a thread beside it.
 
     An observation is new when its (source, native_id) is, or when what it says changed; then the later row holds. A
-    datapoint is new when its value is.
+    datapoint is new when its value is. Of what a platform's documents say, a snapshot holds what `redaction.kept` lets
+    through.
     """
 
     def __init__(self, run: RunDir, kept_at_most: int = KEPT_AT_MOST) -> None:
@@ -73,7 +75,7 @@ class Journal:
             if self._sampled.get(point) != row["value"]:
                 self._sampled[point] = row["value"]
                 self._rows["samples"].append(row)
-        self._snapshots |= reading.snapshots
+        self._snapshots |= {name: kept(document) for name, document in reading.snapshots.items()}
 
     @property
     def path(self) -> Path:
@@ -93,6 +95,10 @@ class Journal:
     def pending(self) -> tuple[int, int]:
         """Return how many observations and samples wait to be written."""
         return len(self._rows["observations"]), len(self._rows["samples"])
+
+    def note(self, name: str, document: Any) -> None:
+        """Take a snapshot of our own measurements as it is."""
+        self._snapshots[name] = document
 
     def add(self, table: str, row: Row) -> None:
         """Take one row as it is."""

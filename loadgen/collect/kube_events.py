@@ -13,7 +13,8 @@ from loadgen.collect.anchors import KUBERNETES
 from loadgen.collect.base import Answer, Reading, Row
 from loadgen.collect.kube_pods import Workload
 from loadgen.collect.kube_times import Pull, Stamp, event_stamp, occurrences, pull_of
-from loadgen.collect.rows import observation, redact
+from loadgen.collect.redaction import said
+from loadgen.collect.rows import observation
 from traces.units import US_PER_MS, US_PER_S
 
 _NEW_SIZE: Final = re.compile(r"New size: (\d+)")
@@ -129,14 +130,14 @@ class Events:
         size, change = _NEW_SIZE.search(message), _KEDA.search(message)
         key = f"{_about(event).get('name')}@{at.lo_us // US_PER_S}"
         if reason == "SuccessfulRescale" and size is not None:
-            detail = {"desired": int(size[1]), "cause": redact(message)}
+            detail = {"desired": int(size[1]), "cause": said(message)}
             return [self._row(_Told("hpa.rescaled", f"{key}:{size[1]}", at, detail), told, scaling_id=key)]
         if reason == "KEDAScaleTargetActivated":
-            detail = {"cause": redact(message)}
+            detail = {"cause": said(message)}
             if change is not None:
                 detail |= {"from": int(change["from"]), "desired": int(change["to"])}
             return [self._row(_Told("keda.activated", key, at, detail), told, scaling_id=key)]
-        detail = {"milestone": "scaler", "kind": kind, "reason": reason, "message": redact(message)}
+        detail = {"milestone": "scaler", "kind": kind, "reason": said(reason), "message": said(message)}
         return [self._row(_Told("event.other", _uid(event), at, detail | _often(event)), told)]
 
     def _deployment_rows(self, event: Mapping[str, Any], at: Stamp, told: Answer) -> list[Row]:
@@ -163,7 +164,7 @@ class Events:
             rows = self._pull_rows(uid, event, at, told)
         milestone = _POD_REASONS.get(reason)
         if milestone is not None:
-            detail = {"milestone": milestone, "reason": reason, "message": redact(message), **_often(event)}
+            detail = {"milestone": milestone, "reason": reason, "message": said(message), **_often(event)}
             rows.append(self._row(_Told("event.other", _uid(event), at, detail), told, unit=self._workload.units[uid]))
         return rows
 

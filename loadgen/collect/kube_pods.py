@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 from loadgen.collect.anchors import KUBERNETES
 from loadgen.collect.base import Answer, Reading, Row
 from loadgen.collect.kube_times import Stamp, stamp
+from loadgen.collect.redaction import said
 from loadgen.collect.rows import observation
 
-_DOWNLOADS: Final = re.compile(r"download|fetch|model|weights", re.IGNORECASE)
+DOWNLOADS: Final = re.compile(r"download|fetch|model|weights", re.IGNORECASE)
 _FACTS: Final = {"Initialized": "initialized", "PodReadyToStartContainers": "sandbox", "ContainersReady": "containers"}
 
 
@@ -131,7 +132,7 @@ class Pods:
     def _init_rows(self, row: Any, status: Mapping[str, Any]) -> list[Row]:
         """Return the download by an init container: that of the only one whose name says that it fetches the model."""
         statuses = status.get("initContainerStatuses") or ()
-        fetching = [s for s in statuses if _DOWNLOADS.search(str(s.get("name")))]
+        fetching = [s for s in statuses if DOWNLOADS.search(str(s.get("name")))]
         rows = []
         for found in statuses:
             state = found.get("state") or {}
@@ -162,7 +163,7 @@ class Pods:
         if ended is not None:
             detail = {
                 "container": main,
-                "reason": died.get("reason"),
+                "reason": said(died.get("reason") or ""),
                 "exit_code": died.get("exitCode"),
                 "milestone": "restart",
             }

@@ -158,8 +158,11 @@ def _policy(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any
     numbers = {key: value for key, value in spec.items() if isinstance(value, int)}
     counts = {key: value for key, value in status.items() if isinstance(value, int)}
     triggers = [trigger.get("type") for trigger in spec.get("triggers") or ()]
+    told = ("type", "status", "reason", "lastTransitionTime")
+    conditions = [{key: one.get(key) for key in told} for one in status.get("conditions") or ()]
     return numbers | {
         "status": counts,
+        "conditions": conditions,
         "triggers": triggers,
         "behavior": spec.get("behavior"),
         "metrics": spec.get("metrics"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 from urllib.parse import quote
 
-from loadgen.collect.base import Answer, Source, Stream
+from loadgen.collect import kube_view
+from loadgen.collect.base import Answer, Source, SourceError, Stream
 from loadgen.collect.first_call import first_call
 from loadgen.collect.kube_autoscaler import AutoscalerStatus
 from loadgen.collect.kube_client import Cluster, ClusterApi
@@ -17,8 +18,9 @@ from loadgen.collect.kube_nodes import NodeClaims, Nodes
 from loadgen.collect.kube_pods import Pods, Workload
 from loadgen.collect.kube_scaling import LAST, Deployments, Endpoints, Scalers
 from loadgen.collect.kube_watch import Kind, ObjectStream
-from loadgen.collect.platform import ClusterRule, Context
+from loadgen.collect.platform import SEEN, ClusterRule, Context, Finding, PhaseView
 from loadgen.collect.probe import Probe, probe_urls
+from loadgen.collect.redaction import redact
 
 _READ: Final = ("get", "list", "watch")
 RULES: Final = {
@@ -34,6 +36,8 @@ RULES: Final = {
         "discovery.k8s.io", ("endpointslices",), _READ, "when a Service sends a pod traffic", optional=True
     ),
 }
+
+_CLUSTER_WIDE: Final = {"nodes", "nodeclaims"}
 
 
 class Kubernetes:
@@ -83,8 +87,10 @@ class Kubernetes:
         own = f"/namespaces/{quote(section.namespace)}"
         named = {"fieldSelector": f"metadata.name={section.deployment}"}
 
-        def stream(key: str, path: str, kind: Kind, names: tuple[str, ...] = (), **more: Any) -> ObjectStream:
-            rule = RULES[key]._replace(names=names)
+        def stream(key: str, path: str, kind: Kind, **more: Any) -> ObjectStream:
+            rule = RULES[key]
+            if key not in _CLUSTER_WIDE:
+                rule = rule._replace(namespace=section.namespace)
             return ObjectStream(
                 f"kubernetes:{key}",
                 _Lazy(self),
@@ -113,7 +119,7 @@ class Kubernetes:
             stream("events", f"/api/v1{own}/events", Events(work, scalers)),
         ]
         if section.autoscaler_status:
-            found.append(self._autoscaler_status(stream, section.autoscaler_status))
+            found.append(self._autoscaler_status(section.autoscaler_status))
         if section.service is not None:
             of_service = {"labelSelector": f"kubernetes.io/service-name={section.service}"}
             path = f"/apis/discovery.k8s.io/v1{own}/endpointslices"
@@ -123,12 +129,40 @@ class Kubernetes:
             found.append(Probe(self._context, lambda: probe_urls(work.addresses, section.probe_port)))
         return found
 
-    def _autoscaler_status(self, stream: Callable[..., ObjectStream], place: str) -> ObjectStream:
+    def _autoscaler_status(self, place: str) -> ObjectStream:
         """Return the stream of one ConfigMap; a role may name it, as the list and the watch do."""
         namespace, _, name = place.partition("/")
         of_name = {"fieldSelector": f"metadata.name={name}"}
-        path = f"/api/v1/namespaces/{quote(namespace)}/configmaps"
-        return stream("autoscaler-status", path, AutoscalerStatus(self._workload), query=lambda: of_name, names=(name,))
+        return ObjectStream(
+            "kubernetes:autoscaler-status",
+            _Lazy(self),
+            f"/api/v1/namespaces/{quote(namespace)}/configmaps",
+            AutoscalerStatus(self._workload),
+            period_us=self._context.section.poll_us,
+            query=lambda: of_name,
+            optional=True,
+            permissions=(RULES["autoscaler-status"]._replace(namespace=namespace, names=(name,)),),
+        )
+
+    async def identity(self) -> Finding:
+        """Return whose role is tried, and where."""
+        api = self.api
+        if not isinstance(api, Cluster):
+            return Finding("identity", "unknown", "no cluster is open")
+        try:
+            return Finding("identity", "ok", f"{redact(await api.who())} at {redact(api.host)}")
+        except SourceError as error:
+            return Finding("identity", "unknown", str(error))
+
+    def findings(self, snapshots: Mapping[str, Any]) -> list[Finding]:
+        """Return what is set up well and what is not."""
+        return kube_view.findings(snapshots, serves=self._workload.serves)
+
+    def phases(self, snapshots: Mapping[str, Any]) -> list[PhaseView]:
+        """Return how well each phase will be seen."""
+        section = self._section
+        seen = frozenset(snapshots.get(SEEN) or ())
+        return kube_view.phases(snapshots, seen, serves=self._workload.serves, probed=section.probe_port is not None)
 
     @property
     def api(self) -> ClusterApi:

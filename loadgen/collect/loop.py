@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from loadgen.collect.base import Reading
 from loadgen.collect.journal import Journal
 from loadgen.collect.offsets import Offsets
 from loadgen.collect.platform import Platform
@@ -170,7 +169,7 @@ class Collection:
         bounds = self._offsets.bounds()
         if bounds != self._offset_bounds:
             self._offset_bounds = bounds
-            self._journal.take(Reading(snapshots={CLOCK_SNAPSHOT: clock_snapshot(bounds)}), "")
+            self._journal.note(CLOCK_SNAPSHOT, clock_snapshot(bounds))
         batch = self._journal.cut()
         writing = asyncio.ensure_future(asyncio.to_thread(self._journal.write, batch))
         try:

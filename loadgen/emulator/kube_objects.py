@@ -29,7 +29,8 @@ class KubeObjects:
         self._events: dict[tuple[str, str], str] = {}
         now_us = agenda.now_us
         self.store.put("deployments", config.endpoint_name, shapes.deployment(config, self.store.uid(), now_us))
-        self.store.put("hpa", config.endpoint_name, shapes.hpa(config, self.store.uid(), now_us))
+        if config.scaling.policy != "none":
+            self.store.put("hpa", config.endpoint_name, shapes.hpa(config, self.store.uid(), now_us))
         self._group = NodeGroup(config, now_us) if config.cluster.node_scaler == "cluster-autoscaler" else None
         self._status_uid = self.store.uid() if self._group is not None else ""
         self._tell_group(now_us)

@@ -12,7 +12,7 @@ from loadgen.collect.base import Answer, MalformedError
 from loadgen.collect.kube_autoscaler import AutoscalerStatus, groups_of
 from loadgen.collect.kube_pods import Workload
 from loadgen.collect.kubernetes import Kubernetes
-from loadgen.collect.policy import cluster_role
+from loadgen.collect.policy import cluster_roles
 from loadgen.emulator.config import EmulatorConfig
 from loadgen.emulator.model import Model
 from loadgen.scenario import CollectSection
@@ -148,12 +148,12 @@ def test_the_role_names_the_one_config_map() -> None:
     section = msgspec.convert({"kubernetes": {"deployment": "vllm", "autoscaler_status": "ops/ca"}}, CollectSection)
     world = World(EmulatorConfig(platform="kubernetes"), 1)
     sources = Collected(world, section, US).platform.sources()
-    role = cluster_role(rule for source in sources for rule in source.permissions)
-    (rule,) = (rule for rule in role["rules"] if "configmaps" in rule["resources"])
-    assert rule == {
-        "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["ca"], "verbs": ["get", "list", "watch"],
-    }  # fmt: skip
-    assert all("resourceNames" not in other for other in role["rules"] if other is not rule)
+    roles = cluster_roles(rule for source in sources for rule in source.permissions)["items"]
+    (role,) = (role for role in roles if role["metadata"].get("namespace") == "ops")
+    assert (role["kind"], role["rules"]) == ("Role", [
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["ca"], "verbs": ["get", "list", "watch"]},
+    ])  # fmt: skip
+    assert not any("configmaps" in rule["resources"] for other in roles if other is not role for rule in other["rules"])
     without = msgspec.structs.replace(
         section, kubernetes=msgspec.structs.replace(section.kubernetes, autoscaler_status="")
     )
