@@ -102,8 +102,10 @@ def _in_ten_lines(verdict: dict[str, Any], folder: Path) -> str:
     """Return what happened: the worst first, and no more than ten lines of it."""
     order = ["fail", "inconclusive", "skipped", "pass"]
     gates = sorted(verdict["gates"], key=lambda gate: order.index(gate["status"]))
-    shown = gates if len(gates) <= 6 else gates[:5]
+    why = verdict["verdict_reasons"][:1]
+    shown = gates if len(gates) <= 6 - len(why) else gates[: 5 - len(why)]
     lines = [f"gate {'passed' if verdict['passed'] else 'failed'}; fidelity {verdict['verdict']}"]
+    lines += [f"  {reason}" for reason in why]
     lines += [f"  {gate['status']:12} {gate['expr']}: {gate['reason']}" for gate in shown]
     if len(shown) < len(gates):
         lines.append(f"  … and {len(gates) - len(shown)} more in {folder / 'summary.md'}")

@@ -64,6 +64,7 @@ def verdict_text(verdict: Verdict) -> str:
         f"  {MARKS[found.status]} {found.threshold.text:{width}}  {_status(verdict, found)}: {found.reason}"
         for found in verdict.judgements
     ]
+    lines += [f"  ! {reason}" for reason in verdict.run.fidelity["reasons"]]
     emulated = ["EMULATED: these figures come from an emulated endpoint"] if verdict.run.manifest.emulated else []
     return "\n".join([verdict.sentence, *lines, *emulated])
 
@@ -81,6 +82,7 @@ def verdict_entry(verdict: Verdict) -> dict[str, Any]:
         "run": verdict.run.manifest.run_id,
         "emulated": verdict.run.manifest.emulated,
         "verdict": verdict.run.fidelity["verdict"],
+        "verdict_reasons": list(verdict.run.fidelity["reasons"]),
         "passed": verdict.exit_code == 0,
         "inconclusive_counts_as": verdict.undecided,
         "gates": [

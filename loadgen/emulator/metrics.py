@@ -6,7 +6,7 @@ period ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -84,6 +84,21 @@ class Gauge:
             self._maximum = value
         if value > self._watch_above and self._exceeded_us is None:
             self._exceeded_us = now_us
+
+    def held(self, never: int) -> tuple[tuple[float, ...], tuple[int, int]]:
+        """Return all that it holds, for a loop that sets it elsewhere and comes back with `resume`.
+
+        Value, integral, minimum, maximum, the watched limit; when it changed and when it exceeded (`never` for None).
+        """
+        exceeded_us = never if self._exceeded_us is None else self._exceeded_us
+        values = (self.value, self._integral, self._minimum, self._maximum, self._watch_above)
+        return values, (self._changed_us, exceeded_us)
+
+    def resume(self, values: Sequence[float], instants_us: Sequence[int], never: int) -> None:
+        """Hold what `held` returned and a loop has gone on with."""
+        self.value, self._integral, self._minimum, self._maximum, _ = values
+        self._changed_us, exceeded_us = instants_us
+        self._exceeded_us = None if exceeded_us == never else exceeded_us
 
     def close(self, now_us: int, lag_us: int) -> Datapoint:
         """Return the datapoint of the period that ends now, and open the next one."""

@@ -16,8 +16,7 @@ import polars as pl
 from loadgen.emulator.config import EmulatorConfig, Serving
 from loadgen.emulator.fleet import Instance
 from loadgen.emulator.virtual_load import CANCELLED, NEVER, TIMED_OUT, Load
-from loadgen.emulator.virtual_model import VirtualModel
-from loadgen.emulator.virtual_queue import BatchQueue
+from loadgen.emulator.virtual_model import VirtualModel, VirtualQueue
 from traces.bursts import find_bursts
 from traces.units import US_PER_S
 
@@ -98,7 +97,7 @@ def evaluate(
     )
 
 
-def _damage(queue: BatchQueue, ttft_s: float) -> tuple[int, int, float]:
+def _damage(queue: VirtualQueue, ttft_s: float) -> tuple[int, int, float]:
     """Return how many requests missed the objective or failed, how many failed, and the seconds beyond it."""
     limit_us = ttft_s * US_PER_S
     served = queue.served

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from loadgen.emulator.virtual_load import CANCELLED, NEVER, OK, TIMED_OUT, WAITING, Load
-from loadgen.emulator.virtual_queue import BatchQueue
+from loadgen.emulator.virtual_model import VirtualQueue
 from traces.schema import Request
 
 _ENDPOINT: Final = "sagemaker"
@@ -15,7 +15,7 @@ _OUTCOMES: Final = {OK: "ok", TIMED_OUT: "http_error", CANCELLED: "cancelled", W
 _QUEUE_FULL: Final = "Your invocation timed out while waiting for a response from container primary."
 
 
-def requests_of(load: Load, queue: BatchQueue, start_us: int, end_us: int) -> pl.DataFrame:
+def requests_of(load: Load, queue: VirtualQueue, start_us: int, end_us: int) -> pl.DataFrame:
     """Return a row per request: what the load asked for and what the queue made of it up to `end_us`."""
     served = queue.served
     frame = pl.DataFrame(

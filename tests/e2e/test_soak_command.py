@@ -71,6 +71,19 @@ def test_a_threshold_that_does_not_hold_ends_with_3(url, tmp_path):
     assert out.splitlines()[1].split()[:2] == ["fail", "p95(e2e)"], "the worst first"
 
 
+def test_why_a_run_is_no_measure_is_in_the_ten_lines(url, tmp_path):
+    text = SCENARIO.format(trace="tiny-step", window="0s..10s", url=url, thresholds='["failed(requests) < 100%"]')
+    text = text.replace("degraded_lag_p99_ms = 60000.0\ninvalid_lag_p99_ms = 60000.0", "invalid_lag_p99_ms = 0.001")
+    (tmp_path / "soak.toml").write_text(text)
+    command = [sys.executable, "-P", "-m", "ramptrace", "soak", "soak.toml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 5, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "gate failed; fidelity INVALID"
+    assert "cannot be trusted" in lines[1]
+    assert len(lines) <= 10
+
+
 def test_sigterm_drains_and_still_judges(url, tmp_path):
     process = soak(tmp_path, url, ["failed(requests) < 100%"], trace="reference-burst", window="0s..10m")
     requests = tmp_path / "soak" / "run" / "requests"
