@@ -39,12 +39,17 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
         return [unit for event in self.events for unit in event.scale_out.units]
 
 
+def arm_name(run: RunAnalysis) -> str:
+    """Return the arm that a run belongs to: its condition, or itself."""
+    return run.manifest.condition or run.manifest.run_id
+
+
 def arms_of(runs: Sequence[RunAnalysis]) -> list[Arm]:
     """Return the arms in order of appearance; a run without a condition is an arm of its own."""
     reached: dict[str, list[Event]] = {}
     censored: dict[str, list[tuple[RunAnalysis, ScaleOutResult]]] = {}
     for run in runs:
-        name = run.manifest.condition or run.manifest.run_id
+        name = arm_name(run)
         reached.setdefault(name, [])
         for found in run.scale_outs:
             if found.startup_us is None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from analysis.analyse import RunAnalysis
-from analysis.arms import arms_of
+from analysis.arms import arm_name, arms_of
 from analysis.comparable import confounders, refuse_incomparable
 from analysis.controlled import ControlledPair, controlled_pairs
 from analysis.identify import ASSUMPTIONS
@@ -42,8 +42,9 @@ def compare_runs(runs: Sequence[RunAnalysis], controls: Sequence[RunAnalysis] = 
     control_arms = arms_of(controls)
     for arm in (*arms, *control_arms):
         if not arm.events:
+            paths = [str(run.path) for run in (*runs, *controls) if arm.name == arm_name(run)]
             raise BadInputError(
-                f"{arm.name}: no scale-out that reached capacity; its runs cannot be compared (see ramptrace analyse)"
+                f"{', '.join(paths)}: no scale-out that reached capacity; it cannot be compared (see ramptrace analyse)"
             )
     return Comparison(
         runs=tuple(runs),

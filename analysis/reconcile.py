@@ -59,7 +59,8 @@ FIRST_LINE_LAG_US: Final = 2 * US_PER_S
 FOLLOWS_US: Final = 5 * US_PER_S
 """Assumed longest time by which the scaled thing's own status and desired count follow the scaler's decision."""
 FOLLOWERS: Final = (
-    "sagemaker:describe-endpoint", "ecs:describe-services", "autoscaling:groups", "kubernetes:deployment-events",
+    "sagemaker:describe-endpoint", "eventbridge", "ecs:describe-services", "autoscaling:groups",
+    "kubernetes:deployment-events",
 )  # fmt: skip
 """Sources that tell the decision by what followed from it."""
 STATED_SLACK_US: Final = 100 * US_PER_MS

@@ -224,6 +224,7 @@ class VerdictSection(_Section, frozen=True, kw_only=True):
 
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+ConfigMapName = Annotated[str, msgspec.Meta(pattern=r"^([a-z0-9.-]+/[a-z0-9.-]+)?$")]
 
 
 class EcsSection(_Section, frozen=True, kw_only=True):
@@ -247,6 +248,7 @@ class KubernetesSection(_Section, frozen=True, kw_only=True):
     `container` is the serving one, else the pod's first. With `service`, a pod is in service once that Service's
     EndpointSlices say so, else once it is ready. The cluster is that of `kubeconfig` and its `context`, of KUBECONFIG,
     or the one ramptrace runs in; `url` replaces it (an emulator, `kubectl proxy`). `probe_port` also asks each pod.
+    `autoscaler_status` is the namespace and name of cluster-autoscaler's status ConfigMap, empty to leave it out.
     """
 
     namespace: str = "default"
@@ -257,6 +259,7 @@ class KubernetesSection(_Section, frozen=True, kw_only=True):
     context: str | None = None
     url: str | None = None
     probe_port: Port | None = None
+    autoscaler_status: ConfigMapName = "kube-system/cluster-autoscaler-status"
 
 
 class ProbeSection(_Section, frozen=True, kw_only=True):

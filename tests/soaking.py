@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -22,8 +23,9 @@ SCENARIO = Path(__file__).parents[1] / "deploy" / "ci" / "emulated-soak.toml"
 LAP_S = 400
 SLOWER_PULL = {"image_gb = 2.0": "image_gb = 2.0\npull_work_per_byte = 9.0"}
 """Three times the work for each byte of the image."""
-_KEYS = ("AKIDTEST", "secret-for-tests")
+KEYS = ("AKIDTEST", "secret-for-tests")
 _LOOK_S = 2.0
+_RAMPTRACE = [sys.executable, "-P", "-m", "ramptrace"]
 
 
 class Soaked(NamedTuple):
@@ -55,22 +57,27 @@ def made_scenario(url: str, laps: int, changes: dict[str, str]) -> str:
     return text
 
 
+def make_burst(path: Path) -> None:
+    """Make the example's trace, by the command that stands in it."""
+    made = re.search(r"(trace synth [^>]*?)-o burst.parquet", SCENARIO.read_text().replace("\\\n#", ""))
+    assert made is not None
+    subprocess.run([*_RAMPTRACE, *made[1].split(), "-o", path], check=True, stderr=subprocess.DEVNULL)
+
+
 def soak(
     folder: Path, *, laps: int, time_scale: float, changes: dict[str, str] | None = None, baseline: Path | None = None
 ) -> Soaked:
     """Make the trace, serve the emulator, run the soak in `folder`, and gather all that is known of it."""
     folder.mkdir()
-    environment = os.environ | {"AWS_ACCESS_KEY_ID": _KEYS[0], "AWS_SECRET_ACCESS_KEY": _KEYS[1]}
-    ramptrace = [sys.executable, "-P", "-m", "ramptrace"]
-    burst = "step --base 0.5 --to 4 --at 40s --for 190s --length 400s --input-tokens 200 --output-tokens 40"
-    subprocess.run([*ramptrace, "trace", "synth", *burst.split(), "-o", folder / "burst.parquet"], check=True)
+    environment = os.environ | {"AWS_ACCESS_KEY_ID": KEYS[0], "AWS_SECRET_ACCESS_KEY": KEYS[1]}
+    make_burst(folder / "burst.parquet")
     model, truth = folder / "model.toml", folder / "truth.parquet"
     model.write_text(made_scenario("http://127.0.0.1:1", laps, changes or {}))
-    with start_emulator(credentials=_KEYS, time_scale=time_scale, scenario=model, truth=truth, seed=laps) as url:
+    with start_emulator(credentials=KEYS, time_scale=time_scale, scenario=model, truth=truth, seed=laps) as url:
         for process in psutil.Process().children():
             before_other_work(process.pid)
         (folder / "emulated-soak.toml").write_text(made_scenario(url, laps, changes or {}))
-        command = [*ramptrace, "soak", "emulated-soak.toml"]
+        command = [*_RAMPTRACE, "soak", "emulated-soak.toml"]
         command += ["--baseline", str(baseline)] if baseline is not None else []
         process = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -202,7 +202,10 @@ class Gap(dy.Schema):
     source = dy.String(nullable=False)
     start = _instant("last good reading before it", nullable=False)
     end = _instant("first good reading after it; null while it lasts")
-    reason = dy.String(nullable=False, description="throttled, denied, unreachable, expired, malformed or stopped")
+    reason = dy.String(
+        nullable=False,
+        description="throttled, denied, unreachable, expired, malformed, stopped, or disk (rows were lost)",
+    )
     detail = dy.String(nullable=True, max_length=300, description="redacted message")
 
 

@@ -12,7 +12,7 @@ import msgspec
 from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, DeniedError, Reading, Row, SourceError, SourceUnreachableError, ThrottledError
-from loadgen.collect.redaction import kept
+from loadgen.collect.redaction import instant_text, said
 from loadgen.collect.rows import observation
 from loadgen.collect.scaling import AlarmBook, Scaled
 from traces.clock import to_datetime, to_us
@@ -94,7 +94,7 @@ class Alarms:
             return
         self._settings = {alarm["AlarmName"]: alarm for alarm in alarms if alarm.get("AlarmName")}
         self._settings_left = _SETTINGS_POLLS
-        reading.snapshots["alarms"] = kept({"MetricAlarms": alarms})
+        reading.snapshots["alarms"] = {"MetricAlarms": alarms}
 
 
 def inward(row: Row) -> Row:
@@ -112,9 +112,13 @@ def history_rows(item: Mapping[str, Any], settings: Mapping[str, Any], answer: A
     if not isinstance(stamp, datetime):
         return []
     at_us = to_us(stamp)
-    name, kind, summary = str(item.get("AlarmName")), str(item.get("HistoryItemType")), item.get("HistorySummary")
+    name, kind, summary = (
+        str(item.get("AlarmName")),
+        str(item.get("HistoryItemType")),
+        said(item.get("HistorySummary") or ""),
+    )
     state = _mapping(_mapping(item.get("HistoryData")).get("newState"))
-    value = state.get("stateValue") or ("ALARM" if str(summary).endswith("to ALARM") else None)
+    value = said(state.get("stateValue") or "") or ("ALARM" if summary.endswith("to ALARM") else None)
     base = f"{name}:{at_us}"
     if kind != "StateUpdate" or value != "ALARM":
         other = {"alarm_name": name, "type": kind, "state": value, "summary": summary}
@@ -179,16 +183,16 @@ def _facts(state: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, A
     """Return what the evaluation says, completed from the alarm's settings where the history left a field out."""
     reason = _mapping(state.get("stateReasonData"))
     points = [
-        {"timestamp": point.get("timestamp"), "value": _number(point.get("value"))}
+        {"timestamp": instant_text(point.get("timestamp")), "value": _number(point.get("value"))}
         for point in reason.get("evaluatedDatapoints") or ()
         if isinstance(point, Mapping)
     ]
     return {
         "period_s": _first(_number(reason.get("period")), _number(settings.get("Period"))),
-        "query_date": reason.get("queryDate"),
-        "start_date": reason.get("startDate"),
+        "query_date": instant_text(reason.get("queryDate")),
+        "start_date": instant_text(reason.get("startDate")),
         "threshold": _first(_number(reason.get("threshold")), _number(settings.get("Threshold"))),
-        "statistic": _first(reason.get("statistic"), settings.get("Statistic")),
+        "statistic": said(_first(reason.get("statistic"), settings.get("Statistic")) or "") or None,
         "comparison": _first(settings.get("ComparisonOperator"), _comparison_told(state.get("stateReason"))),
         "evaluated_datapoints": points,
     }

@@ -147,6 +147,8 @@ KUBERNETES: Final = {
     "endpoint.ready": Signal("kubernetes:endpointslices", "in_service", "event", "client"),
     "node.stamp": Signal("kubernetes:nodes", None, "event", "service", US_PER_S, verified=True),
     "node.allocatable": Signal("kubernetes:nodes", None, "event", "client"),
+    "autoscaler.status": Signal("kubernetes:autoscaler-status", None, "event", "service", US_PER_S),
+    "autoscaler.count": Signal("kubernetes:autoscaler-status", None, "event", "client"),
     "nodeclaim.stamp": Signal("kubernetes:nodeclaims", None, "event", "service", US_PER_S),
 }
 

@@ -34,7 +34,7 @@ from loadgen.collect.base import (
 )
 from loadgen.collect.offsets import Offsets
 from loadgen.collect.pacing import CALLS_PER_S, Limiter
-from loadgen.collect.rows import redact
+from loadgen.collect.redaction import redact, said
 from traces.clock import ClientClock, EndpointClock
 from traces.errors import BadInputError
 
@@ -146,8 +146,10 @@ class Api:
 def typed(error: Exception, call: str) -> SourceError:
     """Return the typed error for what botocore raised; the message is fit for a row and for the terminal."""
     kind: type[SourceError] = MalformedError
+    text = redact(str(error))
     retry_s = None
     if isinstance(error, ClientError):
+        text = said(error)
         code = str(error.response.get("Error", {}).get("Code", ""))
         metadata = error.response.get("ResponseMetadata", {})
         status = metadata.get("HTTPStatusCode", 0)
@@ -157,7 +159,10 @@ def typed(error: Exception, call: str) -> SourceError:
         kind = ExpiredError
     elif isinstance(error, (HTTPClientError, BotoConnectionError)):
         kind = SourceUnreachableError
-    found = kind(redact(f"{call}: {error}"))
+    elif isinstance(error, ResponseParserError):
+        # It repeats the answer.
+        text = said(error)
+    found = kind(f"{call}: {text}")
     found.retry_s = retry_s
     return found
 

@@ -14,7 +14,8 @@ from loadgen.collect.base import Reading, Row, Source, SourceError, Stream
 from loadgen.collect.journal import Journal
 from loadgen.collect.opening import opened
 from loadgen.collect.platform import Platform, Say
-from loadgen.collect.rows import gap, redact
+from loadgen.collect.redaction import said
+from loadgen.collect.rows import gap
 from loadgen.collect.session import find_endpoint_clock, versions
 from loadgen.scenario import CollectSection
 from traces.clock import CLOCK_SNAPSHOT, ClientClock, clock_snapshot, to_datetime, to_us
@@ -84,7 +85,7 @@ async def backfill(
             for platform in platforms
             for source in platform.sources()
         ]
-        journal.take(Reading(snapshots={CLOCK_SNAPSHOT: clock_snapshot(aws.offsets.bounds())}), "")
+        journal.note(CLOCK_SNAPSHOT, clock_snapshot(aws.offsets.bounds()))
         journal.write(journal.cut())
     for table in journal.written:
         run.compact(table)
@@ -172,7 +173,7 @@ async def _patiently(source: Source, until_us: int) -> Reading:
                 raise
         except Exception as error:
             # A strange answer, or an adapter's bug, must not end the whole reading.
-            raise SourceError(redact(f"{source.name}: {type(error).__name__}: {error}")) from error
+            raise SourceError(f"{source.name}: {type(error).__name__}: {said(error)}") from error
     raise AssertionError
 
 

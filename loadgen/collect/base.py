@@ -54,6 +54,10 @@ class MalformedError(SourceError):
     """The answer is not what it should be, or not the whole of it."""
 
 
+class MissingError(MalformedError):
+    """There is no such thing, or the platform has no such kind."""
+
+
 @dataclass(slots=True)
 class Reading:
     """What one reading gave: rows of the tables, configuration by name, and the parts that could not be read.
@@ -112,4 +116,13 @@ class Stream(Protocol):
 
         Returns when the other side ended it in good order. Raises `SourceError`.
         """
+        ...
+
+
+@runtime_checkable
+class Looking(Protocol):
+    """A source or stream that can also be tried once without waiting for anything, as the doctor does."""
+
+    async def look(self) -> Reading:
+        """Use every permission of the source once; returns what was read. Raises `SourceError`."""
         ...

@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +16,32 @@ if TYPE_CHECKING:
     from loadgen.scenario import CollectSection
 
 
+_WATCHING = (
+    click.option("--endpoint-name", help="SageMaker endpoint to watch."),
+    click.option("--variant", help="Production variant to watch.  [default: AllTraffic]"),
+    click.option("--inference-component", help="Inference component to watch."),
+    click.option("--ecs", metavar="CLUSTER/SERVICE", help="ECS service to watch."),
+    click.option("--ec2", metavar="GROUP", help="EC2 Auto Scaling group to watch."),
+    click.option("--kubernetes", metavar="[NAMESPACE/]DEPLOYMENT", help="Kubernetes Deployment to watch."),
+    click.option("--probe", multiple=True, metavar="UNIT=URL", help="Unit to ask for its health; may be repeated."),
+    click.option("--region", help="AWS region.  [default: as AWS is set up]"),
+    click.option("--endpoint-url", help="Address that replaces all of AWS's own."),
+    click.option("--emulator", "emulator_url", help="Address of an emulator whose clock to read."),
+)
+
+
+def watching(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say what to watch, and where."""
+    for option in reversed(_WATCHING):
+        command = option(command)
+    return command
+
+
 @click.command(short_help="Collect scaling events alone.")
 @click.argument("scenario", required=False, type=click.Path(path_type=Path))
 @click.option("--attach", type=click.Path(path_type=Path), help="Collect into this run, for the replay that made it.")
 @click.option("--run-dir", help="Where to make the run; may be s3://BUCKET/PREFIX.  [default: runs/<time>-…]")
-@click.option("--endpoint-name", help="SageMaker endpoint to watch.")
-@click.option("--variant", help="Production variant to watch.  [default: AllTraffic]")
-@click.option("--inference-component", help="Inference component to watch.")
-@click.option("--ecs", metavar="CLUSTER/SERVICE", help="ECS service to watch.")
-@click.option("--ec2", metavar="GROUP", help="EC2 Auto Scaling group to watch.")
-@click.option("--kubernetes", metavar="[NAMESPACE/]DEPLOYMENT", help="Kubernetes Deployment to watch.")
-@click.option("--probe", multiple=True, metavar="UNIT=URL", help="Unit to ask for its health; may be repeated.")
-@click.option("--region", help="AWS region.  [default: as AWS is set up]")
-@click.option("--endpoint-url", help="Address that replaces all of AWS's own.")
-@click.option("--emulator", "emulator_url", help="Address of an emulator whose clock to read.")
+@watching
 @click.option("--since", help="Read a past stretch instead: an instant (2026-07-01T10:00:00Z), or how long ago (6h).")
 @click.option("--until", help="Where the past stretch ends.  [default: now]")
 @click.option("--duration", help="How long to collect, in endpoint time, such as 10m.  [default: until Ctrl-C]")

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import DeniedError, Reading, SourceError
 from loadgen.collect.facts import facts
-from loadgen.collect.redaction import kept
 from loadgen.collect.variant import Watched, variant_of
 
 _PERIOD_POLLS = 12
@@ -67,7 +66,7 @@ class Configuration:
         if not name:
             return Reading()
         config = (await self._api.call("describe_endpoint_config", EndpointConfigName=name)).data
-        reading = Reading(snapshots={"describe-endpoint-config": kept(config)})
+        reading = Reading(snapshots={"describe-endpoint-config": config})
         component = await self._component(reading)
         model = (variant_of(config, self._watched.variant) or {}).get("ModelName") or _model_of(component)
         described = await self._part(reading, "describe_model", ModelName=model) if model else None
@@ -96,7 +95,7 @@ class Configuration:
         except SourceError as error:
             reading.failures.append(error)
             return None
-        reading.snapshots[operation.replace("_", "-")] = kept(answer.data)
+        reading.snapshots[operation.replace("_", "-")] = answer.data
         return answer.data
 
 

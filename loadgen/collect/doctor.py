@@ -5,17 +5,18 @@ It reads with the very sources that a collection reads with, each once; a permis
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 
 from loadgen.collect.aws import PROMQL, Api, Aws, Permission
-from loadgen.collect.base import DeniedError, Reading, Source, SourceError
+from loadgen.collect.base import DeniedError, Looking, MissingError, Reading, Source, SourceError, Stream
 from loadgen.collect.opening import context_of, opened
-from loadgen.collect.platform import Examined, Finding, PhaseView, Platform, Say, Scoped
-from loadgen.collect.policy import policies
+from loadgen.collect.platform import SEEN, ClusterRule, Examined, Finding, Identified, PhaseView, Platform, Say, Scoped
+from loadgen.collect.policy import policies, scoped
+from loadgen.collect.redaction import redact, said
 from loadgen.collect.registry import make_platforms, needs_of, permissions_of
-from loadgen.collect.rows import redact
 from loadgen.collect.session import find_endpoint_clock
 from loadgen.scenario import CollectSection
 from traces.clock import ClientClock, EndpointClock
@@ -44,10 +45,14 @@ def needed_policies(section: CollectSection) -> dict[str, Any]:
     """Return the least-privilege policies for a section; nothing is connected."""
     context = context_of(section, ClientClock(), EndpointClock(), since_us=0, say=lambda _line: None)
     platforms = make_platforms(context)
-    names = {"partition": "aws", **({"region": context.aws.region} if context.aws.region else {})}
+    needed: list[Permission | ClusterRule] = []
     for platform in platforms:
-        names |= platform.arn_names if isinstance(platform, Scoped) else {}
-    return policies([need for platform in platforms for need in needs_of(platform)], names)
+        # Each platform's own: what the log groups of one are called says nothing about another's.
+        names = platform.arn_names if isinstance(platform, Scoped) else {}
+        needs = needs_of(platform)
+        needed += [scoped(need, names) if isinstance(need, Permission) else need for need in needs]
+    names = {"partition": "aws", **({"region": context.aws.region} if context.aws.region else {})}
+    return policies(needed, names)
 
 
 async def examine(section: CollectSection, emulator_url: str | None, say: Say) -> Diagnosis:
@@ -66,8 +71,10 @@ async def examine(section: CollectSection, emulator_url: str | None, say: Say) -
         for platform in platforms:
             say(f"reading every source of {platform.resource} once")
             now_us = endpoint_clock.to_endpoint_us(clock.now_us())
-            snapshots, failed, cost = await _read(platform, aws, now_us)
-            found += [*_permissions(platform, aws), *failed, cost]
+            if isinstance(platform, Identified):
+                found.append(await platform.identity())
+            snapshots, outcomes, cost = await _read(platform, aws, now_us)
+            found += [*_permissions(platform, aws), *_rules(platform, outcomes), *_failures(outcomes), cost]
             if isinstance(platform, Examined):
                 found += platform.findings(snapshots)
                 views += platform.phases(snapshots)
@@ -84,32 +91,75 @@ async def _identity(aws: Aws) -> Finding:
     return Finding("identity", "ok", redact(str(answer.data.get("Arn"))))
 
 
-async def _read(platform: Platform, aws: Aws, now_us: int) -> tuple[dict[str, Any], list[Finding], Finding]:
-    """Poll every source once; returns the snapshots, the sources that failed other than by a denial, and the cost."""
+Outcomes = dict[str, list[SourceError]]
+"""Source → what of it could not be read."""
+
+
+async def _read(platform: Platform, aws: Aws, now_us: int) -> tuple[dict[str, Any], Outcomes, Finding]:
+    """Read every source once, streams side by side; returns the snapshots, what failed, and the cost."""
     snapshots: dict[str, Any] = {}
-    failed = []
+    outcomes: Outcomes = {}
     calls_per_h = metrics_per_h = 0.0
-    for source in platform.sources():
-        if not isinstance(source, Source):
-            continue
+    sources = platform.sources()
+    polled = [source for source in sources if isinstance(source, Source)]
+    streams = [source for source in sources if not isinstance(source, Source)]
+    readings = await asyncio.gather(*(_tried(stream, now_us) for stream in streams))
+    for stream, reading in zip(streams, readings, strict=True):
+        snapshots |= reading.snapshots
+        outcomes[stream.name] = reading.failures
+    for source in polled:
         before = aws.limiter.calls.total()
-        try:
-            reading = await source.poll(now_us)
-        except SourceError as error:
-            reading = Reading(failures=[error])
-        except Exception as error:
-            reading = Reading(failures=[SourceError(redact(f"{type(error).__name__}: {error}"))])
+        reading = await _tried(source, now_us)
         polls_per_h = _HOUR_US / source.period_us
         calls_per_h += (aws.limiter.calls.total() - before) * polls_per_h
         metrics_per_h += reading.billed_metrics * polls_per_h
         snapshots |= reading.snapshots
-        failed += [
-            Finding(f"source {source.name}", "fail", str(error), "see what the service says")
-            for error in reading.failures
-            if not isinstance(error, DeniedError)
-        ]
-    text = f"about {calls_per_h:,.0f} AWS calls an hour, which read {metrics_per_h:,.0f} billed CloudWatch metrics"
-    return snapshots, failed, Finding("cost", "ok", text)
+        outcomes[source.name] = reading.failures
+    snapshots[SEEN] = sorted(name for name, failures in outcomes.items() if not failures)
+    costs = [f"about {calls_per_h:,.0f} AWS calls an hour, which read {metrics_per_h:,.0f} billed CloudWatch metrics"]
+    costs = costs if calls_per_h else []
+    costs += [f"{len(streams)} watches kept open"] if streams else []
+    return snapshots, outcomes, Finding("cost", "ok", ", ".join(costs) or "no calls of a platform's API")
+
+
+async def _tried(source: Source | Stream, now_us: int) -> Reading:
+    """Return what one reading gave, or its failure; a stream that cannot be read once gives nothing."""
+    try:
+        if isinstance(source, Looking):
+            return await source.look()
+        return await source.poll(now_us) if isinstance(source, Source) else Reading()
+    except SourceError as error:
+        return Reading(failures=[error])
+    except Exception as error:
+        return Reading(failures=[SourceError(f"{type(error).__name__}: {said(error)}")])
+
+
+def _failures(outcomes: Outcomes) -> list[Finding]:
+    """Return the sources that failed; a denial is told as a permission, and what is not there is no failure."""
+    return [
+        Finding(f"source {name}", "fail", str(error), "see what the service says")
+        for name, failures in outcomes.items()
+        for error in failures
+        if not isinstance(error, DeniedError | MissingError)
+    ]
+
+
+def _rules(platform: Platform, outcomes: Outcomes) -> list[Finding]:
+    """Return how the reads went that a Kubernetes role allows."""
+    found = []
+    for source in platform.sources():
+        for rule in source.permissions:
+            if not isinstance(rule, ClusterRule):
+                continue
+            topic = f"permission {', '.join(rule.resources)} ({', '.join(rule.verbs)})"
+            failures = outcomes.get(source.name) or []
+            if any(isinstance(error, DeniedError) for error in failures):
+                found.append(_denied(topic, rule.purpose, optional=rule.optional))
+            elif any(isinstance(error, MissingError) for error in failures):
+                found.append(Finding(topic, "unknown", "the cluster has none"))
+            elif not failures:
+                found.append(Finding(topic, "ok", "allowed"))
+    return found
 
 
 def _permissions(platform: Platform, aws: Aws) -> list[Finding]:
@@ -128,9 +178,13 @@ def _permission(permission: Permission, api: Api) -> Finding:
         return Finding(topic, "unknown", "there was nothing to read with it yet")
     outcome = api.outcomes[permission.operation]
     if isinstance(outcome, DeniedError):
-        advice = f"without it not seen: {permission.purpose}; ramptrace doctor --print-policy"
-        return Finding(topic, "warn" if permission.optional else "fail", "denied", advice)
+        return _denied(topic, permission.purpose, optional=permission.optional)
     return Finding(topic, "ok", "allowed")
+
+
+def _denied(topic: str, purpose: str, *, optional: bool) -> Finding:
+    advice = f"without it not seen: {purpose}; ramptrace doctor --print-policy"
+    return Finding(topic, "warn" if optional else "fail", "denied", advice)
 
 
 def _clock_finding(aws: Aws) -> Finding:

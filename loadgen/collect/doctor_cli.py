@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loadgen.collect.cli import settings, watching
+
 if TYPE_CHECKING:
     from loadgen.collect.doctor import Diagnosis
 
@@ -16,12 +18,7 @@ _MARKS = {"ok": "ok", "warn": "warn", "fail": "FAIL", "unknown": "?"}
 
 @click.command(short_help="Check what can be seen of a scale-out, and what cannot.")
 @click.argument("scenario", required=False, type=click.Path(path_type=Path))
-@click.option("--endpoint-name", help="SageMaker endpoint to watch.")
-@click.option("--variant", help="Production variant to watch.  [default: AllTraffic]")
-@click.option("--inference-component", help="Inference component to watch.")
-@click.option("--region", help="AWS region.  [default: as AWS is set up]")
-@click.option("--endpoint-url", help="Address that replaces all of AWS's own.")
-@click.option("--emulator", "emulator_url", help="Address of an emulator whose clock to read.")
+@watching
 @click.option("--print-policy", is_flag=True, help="Print the least-privilege policies instead; connects to nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(
@@ -30,7 +27,7 @@ def doctor(
     emulator_url: str | None,
     print_policy: bool,
     as_json: bool,
-    **options: str | None,
+    **options: Any,
 ) -> int:
     """Read everything that a collection of SCENARIO would read, once, and say what it will measure.
 
@@ -40,7 +37,6 @@ def doctor(
     """
     import asyncio
 
-    from loadgen.collect.cli import settings
     from loadgen.collect.doctor import examine, needed_policies
     from traces.errors import GateFailedError
 

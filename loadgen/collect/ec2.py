@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
+from loadgen.collect import ec2_view
 from loadgen.collect.alarms import Alarms
 from loadgen.collect.anchors import EC2
 from loadgen.collect.base import Source, Stream
 from loadgen.collect.ec2_activities import Activities
 from loadgen.collect.ec2_groups import LAST, Group, GroupPolicies, GroupState, Instances, found_group, learn
 from loadgen.collect.first_call import first_call
-from loadgen.collect.platform import Context
+from loadgen.collect.platform import Context, Finding, PhaseView
 from loadgen.collect.probe import Probe, probe_urls
 from loadgen.collect.scaling import Scaled
 from loadgen.collect.target_health import TargetHealth
@@ -67,6 +68,14 @@ class Ec2:
         if self._section.probe_port is not None:
             found.append(Probe(context, lambda: probe_urls(group.addresses, self._section.probe_port)))
         return found
+
+    def findings(self, snapshots: Mapping[str, Any]) -> list[Finding]:
+        """Return what is set up well and what is not."""
+        return ec2_view.findings(snapshots)
+
+    def phases(self, snapshots: Mapping[str, Any]) -> list[PhaseView]:
+        """Return how well each phase will be seen."""
+        return ec2_view.phases(snapshots, probed=self._section.probe_port is not None)
 
 
 def _instance(target: Mapping[str, Any]) -> str | None:

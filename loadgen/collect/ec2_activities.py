@@ -14,7 +14,8 @@ from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, Reading, Row
 from loadgen.collect.ec2_groups import Group
 from loadgen.collect.kube_times import stamp
-from loadgen.collect.rows import observation, redact
+from loadgen.collect.redaction import said
+from loadgen.collect.rows import observation
 from loadgen.collect.scaling import KEPT_US
 from traces.clock import to_us
 from traces.units import US_PER_S
@@ -100,7 +101,7 @@ def activity_rows(activity: Mapping[str, Any], answer: Answer, resource: str, *,
     unit = found[0] if found and description.startswith("Launching") else None
     rows = _decision(cause, answer, resource)
     about = {
-        "description": redact(description),
+        "description": said(description),
         "status_code": activity.get("StatusCode"),
         "started_for_capacity": cause.started_us,
         "from_warm_pool": "warm pool" in description.lower(),
@@ -123,7 +124,7 @@ def activity_rows(activity: Mapping[str, Any], answer: Answer, resource: str, *,
     kind = "launch" if unit else "terminate" if description.startswith("Terminating") else "other"
     rows.append(row("activity.start", "start", began, began, milestone=f"{kind}-started"))
     if code in _FAILED:
-        message = redact(str(activity.get("StatusMessage") or ""))
+        message = said(activity.get("StatusMessage") or "")
         rows.append(row("activity.failed", "not-scaled", began, ended or began, status_message=message))
     elif ended is not None and unit is not None and not balanced:
         rows.append(row("activity.end", "end", began, max(began, ended)))

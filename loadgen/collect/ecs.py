@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from loadgen.collect import ecs_view
 from loadgen.collect.alarms import Alarms
 from loadgen.collect.anchors import ECS
 from loadgen.collect.aws import Api
@@ -14,7 +15,7 @@ from loadgen.collect.ecs_service import LAST, ServiceConfiguration, ServiceState
 from loadgen.collect.ecs_tasks import EcsService, Tasks, addresses
 from loadgen.collect.first_call import first_call
 from loadgen.collect.logs import Logs
-from loadgen.collect.platform import Context
+from loadgen.collect.platform import Context, Finding, PhaseView
 from loadgen.collect.probe import Probe, probe_urls
 from loadgen.collect.scaling import Scaled, ScalingActivities, ScalingPolicies
 from loadgen.collect.target_health import TargetHealth
@@ -75,6 +76,20 @@ class Ecs:
         if self._section.probe_port is not None:
             found.append(Probe(context, lambda: probe_urls(self._addresses(), self._section.probe_port)))
         return found
+
+    @property
+    def arn_names(self) -> dict[str, str]:
+        """What stands for the placeholders in the resources of the permissions; both may be given as ARNs."""
+        watched = self._watched
+        return {name: getattr(watched, name).rpartition("/")[2] for name in ("cluster", "service")}
+
+    def findings(self, snapshots: Mapping[str, Any]) -> list[Finding]:
+        """Return what is set up well and what is not."""
+        return ecs_view.findings(snapshots)
+
+    def phases(self, snapshots: Mapping[str, Any]) -> list[PhaseView]:
+        """Return how well each phase will be seen."""
+        return ecs_view.phases(snapshots, probed=self._section.probe_port is not None)
 
     def _addresses(self) -> dict[str, str]:
         return {unit: min(found) for unit, task in self._watched.tasks.items() if (found := addresses(task))}

@@ -12,12 +12,12 @@ from loadgen.collect.base import Answer, DeniedError, MalformedError, Reading, R
 from loadgen.collect.ecs_tasks import EcsService
 from loadgen.collect.first_last import FirstAndLast
 from loadgen.collect.polled import Polled
-from loadgen.collect.redaction import redact_environment
-from loadgen.collect.rows import observation, redact
+from loadgen.collect.redaction import said
+from loadgen.collect.rows import observation
 from traces.clock import to_us
 
 FIRST, LAST = "describe-service-first", "describe-service-last"
-_SERVICE_ARN: Final = "arn:{partition}:ecs:{region}:{account}:service/*"
+_SERVICE_ARN: Final = "arn:{partition}:ecs:{region}:{account}:service/{cluster}/{service}"
 _EVENTS: Final = {
     "has started": "tasks-started",
     "unable to place a task": "not-placed",
@@ -117,7 +117,7 @@ class ServiceConfiguration:
         """Log group → the part of its streams' names before the task's id."""
 
     async def poll(self, now_us: int) -> Reading:  # noqa: ARG002 - the port passes it to every source
-        """Return both as snapshots, environment values redacted."""
+        """Return both as snapshots."""
         reading = Reading()
         name = self._watched.task_definition
         if name is None:
@@ -126,7 +126,7 @@ class ServiceConfiguration:
         definition = answer.data.get("taskDefinition") or {}
         self.log_streams = log_streams(definition)
         self._watched.checked = any(c.get("healthCheck") for c in definition.get("containerDefinitions") or ())
-        reading.snapshots["describe-task-definition"] = redact_definition(definition)
+        reading.snapshots["describe-task-definition"] = with_environments(definition)
         if not self._denied:
             try:
                 answer = await self._api.call("describe_capacity_providers")
@@ -159,7 +159,7 @@ def event_rows(event: Mapping[str, Any], answer: Answer, watched: EcsService) ->
     if not isinstance(at, datetime) or to_us(at) < watched.since_us or not event.get("id"):
         return []
     kind = next((kind for words, kind in _EVENTS.items() if words in message), "other")
-    detail = {"milestone": f"service-{kind}", "message": redact(message)}
+    detail = {"milestone": f"service-{kind}", "message": said(message)}
     return [
         observation(ECS["service.event"], watched.resource, str(event["id"]), answer, at_us=to_us(at), detail=detail)
     ]
@@ -176,17 +176,10 @@ def log_streams(definition: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def redact_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a task definition whose containers keep what shapes a start; environment values only where harmless."""
-    kept = ("name", "image", "cpu", "memory", "healthCheck", "resourceRequirements", "dependsOn", "logConfiguration")
-    containers = []
-    for container in definition.get("containerDefinitions") or ():
-        document = {key: container[key] for key in kept if key in container}
-        if "healthCheck" in document:
-            document["healthCheck"] = {k: v for k, v in document["healthCheck"].items() if k != "command"}
-        if "logConfiguration" in document:
-            document["logConfiguration"] = {"logDriver": document["logConfiguration"].get("logDriver")}
-        environment = {str(pair.get("name")): str(pair.get("value")) for pair in container.get("environment") or ()}
-        containers.append(redact_environment({**document, "Environment": environment}))
-    told = ("taskDefinitionArn", "family", "revision", "networkMode", "requiresCompatibilities", "cpu", "memory")
-    return {key: definition[key] for key in told if key in definition} | {"containerDefinitions": containers}
+def with_environments(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a task definition whose containers state their environment as a map, which is how it is redacted."""
+    containers = [
+        {**container, "Environment": {str(v.get("name")): v.get("value") for v in container.get("environment") or ()}}
+        for container in definition.get("containerDefinitions") or ()
+    ]
+    return {**definition, "containerDefinitions": containers}

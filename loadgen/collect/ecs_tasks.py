@@ -10,12 +10,14 @@ from loadgen.collect.anchors import ECS
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, DeniedError, MalformedError, Reading, Row
 from loadgen.collect.polled import Polled
-from loadgen.collect.rows import observation, redact
+from loadgen.collect.redaction import said
+from loadgen.collect.rows import observation
 from traces.clock import to_us
 
 _PER_CALL: Final = 100
 _STOPPED_POLLS: Final = 6
-_CLUSTER_ARN: Final = "arn:{partition}:ecs:{region}:{account}:*"
+_TASKS: Final = "arn:{partition}:ecs:{region}:{account}:task/{cluster}/*"
+_MACHINES: Final = "arn:{partition}:ecs:{region}:{account}:container-instance/{cluster}/*"
 _STAMPS: Final = {
     "createdAt": "task.created",
     "pullStartedAt": "task.pull-started",
@@ -70,13 +72,13 @@ class Tasks:
     kept_us: int | None = 3_600_000_000
     permissions: ClassVar = (
         Permission("ecs", "list_tasks", ("ecs:ListTasks",), "which tasks there are"),
-        Permission("ecs", "describe_tasks", ("ecs:DescribeTasks",), "pull, start and health of each", (_CLUSTER_ARN,)),
+        Permission("ecs", "describe_tasks", ("ecs:DescribeTasks",), "pull, start and health of each", (_TASKS,)),
         Permission(
             "ecs",
             "describe_container_instances",
             ("ecs:DescribeContainerInstances",),
             "when a machine joined the cluster (EC2 launch type)",
-            (_CLUSTER_ARN,),
+            (_MACHINES,),
             optional=True,
         ),
     )
@@ -192,7 +194,7 @@ def task_rows(task: Mapping[str, Any], answer: Answer, watched: EcsService) -> l
         if at is not None:
             detail = {"milestone": f"task-{key.removesuffix('At')}"} if ECS[signal].anchor is None else {}
             if signal == "task.stopped":
-                reason = redact(str(task.get("stoppedReason") or ""))
+                reason = said(task.get("stoppedReason") or "")
                 detail |= {"stop_code": str(task.get("stopCode")), "reason": reason}
             rows.append(row(signal, key, at, at, **detail))
     started = _instant(task.get("startedAt"))

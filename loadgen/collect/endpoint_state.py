@@ -10,8 +10,8 @@ from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, Reading, Row
 from loadgen.collect.first_last import FirstAndLast
-from loadgen.collect.redaction import kept
-from loadgen.collect.rows import observation, redact
+from loadgen.collect.redaction import said
+from loadgen.collect.rows import observation
 from loadgen.collect.variant import Watched, variant_of
 from traces.clock import to_us
 
@@ -98,7 +98,7 @@ def seen_at(found: Mapping[str, Any], answer: Answer) -> dict[str, Seen]:
 
 def stamped(answer: Answer) -> dict[str, Any]:
     """Return an answer as a snapshot keeps it: what may be kept, and when it was asked for and received."""
-    return {**kept(answer.data), STAMP: {"sent_us": answer.sent_us, "received_us": answer.received_us}}
+    return {**answer.data, STAMP: {"sent_us": answer.sent_us, "received_us": answer.received_us}}
 
 
 def fields(endpoint: Mapping[str, Any], variant: str) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def fields(endpoint: Mapping[str, Any], variant: str) -> dict[str, Any]:
 
 def failure_reason(document: Mapping[str, Any]) -> str:
     """Return why it failed (no capacity, say), without account numbers and keys; empty where it did not."""
-    return redact(str(document.get("FailureReason") or ""))
+    return said(document.get("FailureReason") or "")
 
 
 def changes(seen: Mapping[str, Seen], found: Mapping[str, Any], answer: Answer, resource: str) -> list[Row]:
@@ -168,8 +168,8 @@ def variant_statuses(answer: Answer, variant: str, resource: str, *, beneath: bo
         start = status.get("StartTime")
         if status.get("Status") != "Updating" or not isinstance(start, datetime):
             continue
-        message = status.get("StatusMessage")
-        falling = beneath or shrinking or str(message).startswith("Terminating")
+        message = said(status.get("StatusMessage") or "")
+        falling = beneath or shrinking or message.startswith("Terminating")
         start_us = to_us(start)
         rows.append(
             observation(

@@ -16,7 +16,8 @@ from loadgen.collect.alarms import history_rows, inward, parse_instant_us
 from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, Reading, Row
-from loadgen.collect.rows import observation, redact
+from loadgen.collect.redaction import said
+from loadgen.collect.rows import observation
 from loadgen.collect.scaling import AlarmBook
 from loadgen.collect.variant import Watched, variant_of
 from traces.clock import to_datetime
@@ -154,7 +155,7 @@ def endpoint_rows(
         "event_id": event.get("id"),
         "detail_type": event.get("detail-type"),
         "status": detail.get("EndpointStatus"),
-        "failure_reason": redact(str(detail["FailureReason"])) if detail.get("FailureReason") else None,
+        "failure_reason": said(detail["FailureReason"]) if detail.get("FailureReason") else None,
     }
     end_us = at_us + US_PER_S
     rows = [
@@ -167,7 +168,7 @@ def endpoint_rows(
     shrinking = isinstance(desired, int) and isinstance(current, int) and desired < current
     for status in _listed(variant.get("VariantStatus")):
         start_us = event_time_us(status.get("StartTime"))
-        message = str(status.get("StatusMessage"))
+        message = said(status.get("StatusMessage") or "")
         falling = shrinking or message.startswith("Terminating") or watched.component is not None
         if status.get("Status") == "Updating" and start_us is not None and not falling:
             update = {"status": "Updating", "status_message": message}

@@ -3,41 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from loadgen.collect.base import Reading, Row
+from loadgen.collect.redaction import kept
+from loadgen.collect.rows import gap
+from traces.clock import to_us
 from traces.run import RunDir, ShardWriter, columns_of
 from traces.schema import TABLES, Observation
 
 WRITER = "collector"
 TABLES_WRITTEN = ("observations", "samples", "gaps")
 
+KEPT_AT_MOST = 100_000
+"""How many rows of one table wait for space on a full disk (a row is about a kilobyte); the oldest go first."""
+_TAKEN_AT = {"observations": "response_received", "samples": "received"}
 _NOT_CONTENT = {"request_sent", "response_received"}
 _CONTENT = [name for name in pl.Schema(Observation) if name not in _NOT_CONTENT]
 _PLATFORM_SAMPLES = ("cloudwatch", "promql")
 
 
+class Lost(NamedTuple):
+    """Rows that no memory could keep until there was space again: how many, and when they were taken (client µs)."""
+
+    rows: int
+    start_us: int
+    end_us: int
+
+
 class Batch(NamedTuple):
-    """What is to be written at one flush: rows by table, snapshots by name."""
+    """What is to be written at one flush: rows by table, snapshots by name, and what was lost before."""
 
     rows: dict[str, list[Row]]
     snapshots: dict[str, Any]
+    lost: list[Lost]
 
 
 class Journal:
     """Takes rows in the event loop, as do `cut` and `restore`; `write` may run in a thread beside it.
 
     An observation is new when its (source, native_id) is, or when what it says changed; then the later row holds. A
-    datapoint is new when its value is.
+    datapoint is new when its value is. Of what a platform's documents say, a snapshot holds what `redaction.kept` lets
+    through.
     """
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunDir, kept_at_most: int = KEPT_AT_MOST) -> None:
         self._run = run
+        self._kept_at_most = kept_at_most
         self._writers = {table: ShardWriter(run, table, WRITER) for table in TABLES_WRITTEN}
         self._rows = _empty()
         self._snapshots: dict[str, Any] = {}
+        self._lost: list[Lost] = []
         self._observed: dict[tuple[str, str], int] = {}
         self._sampled: dict[tuple[Any, ...], float] = {}
         self.written = dict.fromkeys(TABLES_WRITTEN, 0)
@@ -56,11 +75,30 @@ class Journal:
             if self._sampled.get(point) != row["value"]:
                 self._sampled[point] = row["value"]
                 self._rows["samples"].append(row)
-        self._snapshots |= reading.snapshots
+        self._snapshots |= {name: kept(document) for name, document in reading.snapshots.items()}
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self._run.path
+
+    @property
+    def waiting(self) -> int:
+        """How many rows wait to be written."""
+        return sum(map(len, self._rows.values()))
+
+    @property
+    def lost(self) -> int:
+        """How many rows were lost since the last write."""
+        return sum(lost.rows for lost in self._lost)
 
     def pending(self) -> tuple[int, int]:
         """Return how many observations and samples wait to be written."""
         return len(self._rows["observations"]), len(self._rows["samples"])
+
+    def note(self, name: str, document: Any) -> None:
+        """Take a snapshot of our own measurements as it is."""
+        self._snapshots[name] = document
 
     def add(self, table: str, row: Row) -> None:
         """Take one row as it is."""
@@ -68,13 +106,17 @@ class Journal:
 
     def cut(self) -> Batch:
         """Take out all that is pending."""
-        batch = Batch(self._rows, self._snapshots)
-        self._rows, self._snapshots = _empty(), {}
+        batch = Batch(self._rows, self._snapshots, self._lost)
+        self._rows, self._snapshots, self._lost = _empty(), {}, []
         return batch
 
     def write(self, batch: Batch) -> None:
         """Write a batch and empty it as it goes; on an `OSError` it holds what is still to be written."""
-        for table, rows in batch.rows.items():
+        for table in TABLES_WRITTEN:
+            rows = batch.rows[table]
+            if table == "gaps" and batch.lost:
+                rows = batch.rows[table] = rows + [_gap_of(lost) for lost in batch.lost]
+                batch.lost.clear()
             self._writers[table].write(columns_of(rows, TABLES[table]))
             self.written[table] += len(rows)
             batch.rows[table] = []
@@ -83,9 +125,31 @@ class Journal:
             del batch.snapshots[name]
 
     def restore(self, batch: Batch) -> None:
-        """Put back what could not be written."""
+        """Put back what could not be written; of more rows than memory shall hold the oldest are lost, and say so."""
         self._rows = {table: batch.rows[table] + self._rows[table] for table in TABLES_WRITTEN}
         self._snapshots = batch.snapshots | self._snapshots
+        self._lost = batch.lost + self._lost
+        for table in _TAKEN_AT:
+            too_many = len(self._rows[table]) - self._kept_at_most
+            if too_many > 0:
+                self._lose(table, self._rows[table][:too_many])
+                del self._rows[table][:too_many]
+
+    def _lose(self, table: str, rows: list[Row]) -> None:
+        """Forget rows, also that they were taken: what the platform still tells is taken again."""
+        for row in rows:
+            if table == "observations":
+                self._observed.pop((row["source"], row["native_id"]), None)
+            else:
+                self._sampled.pop(_point(row), None)
+        taken = [to_us(row[_TAKEN_AT[table]]) for row in rows]
+        stretches = [*self._lost, Lost(len(rows), min(taken), max(taken))]
+        whole = Lost(
+            sum(lost.rows for lost in stretches),
+            min(lost.start_us for lost in stretches),
+            max(lost.end_us for lost in stretches),
+        )
+        self._lost = [whole]
 
     def _recall(self) -> None:
         """Learn what an earlier collector of the same run wrote."""
@@ -98,6 +162,10 @@ class Journal:
 
 def _empty() -> dict[str, list[Row]]:
     return {table: [] for table in TABLES_WRITTEN}
+
+
+def _gap_of(lost: Lost) -> Row:
+    return gap("collector", "disk", lost.start_us, lost.end_us, f"{lost.rows} rows were lost: nothing could be written")
 
 
 def _content(row: Mapping[str, Any]) -> int:

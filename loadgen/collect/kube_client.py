@@ -19,12 +19,13 @@ from loadgen.collect.base import (
     DeniedError,
     ExpiredError,
     MalformedError,
+    MissingError,
     SourceError,
     SourceUnreachableError,
     ThrottledError,
 )
 from loadgen.collect.offsets import Offsets
-from loadgen.collect.rows import redact
+from loadgen.collect.redaction import redact, said
 from traces.clock import ClientClock
 from traces.errors import BadInputError
 
@@ -32,16 +33,13 @@ SERVICE: Final = "kubernetes"
 _CONNECT_S: Final = 10.0
 _READ_S: Final = 30.0
 _PAGE: Final = 500
+_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _PAGES_AT_MOST: Final = 200
 _LONGEST_LINE: Final = 8 * 1024 * 1024
 
 
 class GoneError(SourceUnreachableError):
     """The history from the version asked for on is no longer kept (410): what lies between is read as a state only."""
-
-
-class MissingError(MalformedError):
-    """There is no such object, or the cluster has no such kind."""
 
 
 class ClusterApi(Protocol):
@@ -122,6 +120,13 @@ class Cluster:
         body, sent_us, received_us = await self._whole(path, query or {})
         return Answer(_object(body, path), sent_us, received_us)
 
+    async def who(self) -> str:
+        """Return the name that the cluster knows the caller by; every caller may ask for its own."""
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        async with self._response(_REVIEWS, {}, read_s=_READ_S, posted=review) as (response, _):
+            answer = _object(await response.read(), _REVIEWS)
+        return str(((answer.get("status") or {}).get("userInfo") or {}).get("username"))
+
     async def text(self, path: str, query: Mapping[str, str]) -> tuple[str, int, int]:
         """Return a text document and its instants."""
         body, sent_us, received_us = await self._whole(path, query)
@@ -153,15 +158,16 @@ class Cluster:
 
     @asynccontextmanager
     async def _response(
-        self, path: str, query: Mapping[str, str], *, read_s: float | None
+        self, path: str, query: Mapping[str, str], *, read_s: float | None, posted: Mapping[str, Any] | None = None
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, int]]:
         sent_us = self._clock.now_us()
         try:
             response = await self._client.call_api(
                 path,
-                "GET",
+                "GET" if posted is None else "POST",
                 query_params=list(query.items()),
-                header_params={"Accept": "application/json"},
+                header_params={"Accept": "application/json", "Content-Type": "application/json"},
+                body=posted,
                 auth_settings=["BearerToken"],
                 _preload_content=False,
                 _return_http_data_only=True,
@@ -171,7 +177,7 @@ class Cluster:
             raise SourceUnreachableError(redact(f"{called(path)}: {type(error).__name__} {error}")) from error
         async with response:
             self._offsets.read(SERVICE, response.headers.get("Date"), sent_us, self._clock.now_us())
-            if response.status != 200:
+            if response.status not in {200, 201}:
                 raise refused(response.status, await _message(response), path)
             yield response, sent_us
 
@@ -186,7 +192,7 @@ def refused(status: int, message: str, path: str) -> SourceError:
         429: ThrottledError,
     }
     kind = kinds.get(status, SourceUnreachableError if status >= 500 else MalformedError)
-    return kind(redact(f"{called(path)}: {status} {message}"))
+    return kind(f"{called(path)}: {status} {said(message)}")
 
 
 def called(path: str) -> str:

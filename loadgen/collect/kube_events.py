@@ -13,7 +13,8 @@ from loadgen.collect.anchors import KUBERNETES
 from loadgen.collect.base import Answer, Reading, Row
 from loadgen.collect.kube_pods import Workload
 from loadgen.collect.kube_times import Pull, Stamp, event_stamp, occurrences, pull_of
-from loadgen.collect.rows import observation, redact
+from loadgen.collect.redaction import said
+from loadgen.collect.rows import observation
 from traces.units import US_PER_MS, US_PER_S
 
 _NEW_SIZE: Final = re.compile(r"New size: (\d+)")
@@ -39,6 +40,7 @@ _POD_REASONS: Final = {
     "Evicted": "evicted",
     "Preempted": "preempted",
 }
+_SCALERS: Final = ("HorizontalPodAutoscaler", "ScaledObject")
 _OWN_CONTAINER: Final = re.compile(r"spec\.containers\{(.+)\}")
 _FASTEST_PULL_BYTES_PER_S: Final = 4e9
 """No node fetches and unpacks an image faster (assumption): what claims to was fetched lazily, or by somebody else."""
@@ -70,7 +72,7 @@ class _Told(NamedTuple):
 class Events:
     """Events about one workload's pods, its deployment, and the autoscalers that act on it.
 
-    Events may come before the pods they are about are known: those are kept, and read once they are.
+    Events may come before the pods or scalers they are about are known: those are kept, and read once they are.
     """
 
     def __init__(self, workload: Workload, scalers: Mapping[str, str]) -> None:
@@ -79,16 +81,11 @@ class Events:
         """Name of each autoscaler's object → its kind."""
         self._pulls: dict[str, _Pulling] = {}
         self._waiting: dict[str, Mapping[str, Any]] = {}
+        workload.waiting.append(self._late_rows)
 
     def seen(self, old: Mapping[str, Any] | None, new: Mapping[str, Any], told: Answer) -> Reading:  # noqa: ARG002
-        """Return the rows of an event, and of those kept whose pod is known by now."""
-        rows: list[Row] = []
-        for key, event in list(self._waiting.items()):
-            if _about(event).get("uid") in self._workload.units:
-                del self._waiting[key]
-                rows += self._pod_rows(event, told)
-        rows += self._rows(new, told)
-        return Reading(rows)
+        """Return the rows of an event; one about a pod or a scaler that is not known yet is kept."""
+        return Reading(self._rows(new, told))
 
     def gone(self, old: Mapping[str, Any], told: Answer) -> Reading:  # noqa: ARG002 - the port passes them
         """Events expire after an hour; that says nothing."""
@@ -100,17 +97,32 @@ class Events:
         at = event_stamp(dict(event))
         if at is None or at.hi_us < self._workload.since_us:
             return []
-        if kind == "Pod":
-            if about.get("uid") in self._workload.units:
-                return self._pod_rows(event, told)
-            if len(self._waiting) < _WAITING_AT_MOST:
-                self._waiting[str((event.get("metadata") or {}).get("uid"))] = event
-            return []
         if kind == "Deployment" and name == self._workload.name and event.get("reason") == "ScalingReplicaSet":
             return self._deployment_rows(event, at, told)
-        if kind in {"HorizontalPodAutoscaler", "ScaledObject"} and self._scalers.get(name) == kind:
-            return self._scaler_rows(event, at, told, str(kind))
+        if kind in {"Pod", *_SCALERS}:
+            if self._is_known(about):
+                return self._rows_of_known(event, at, told)
+            self._keep(event)
         return []
+
+    def _is_known(self, about: Mapping[str, Any]) -> bool:
+        if about.get("kind") == "Pod":
+            return about.get("uid") in self._workload.units
+        return self._scalers.get(str(about.get("name"))) == about.get("kind")
+
+    def _rows_of_known(self, event: Mapping[str, Any], at: Stamp, told: Answer) -> list[Row]:
+        kind = str(_about(event).get("kind"))
+        return self._pod_rows(event, at, told) if kind == "Pod" else self._scaler_rows(event, at, told, kind)
+
+    def _keep(self, event: Mapping[str, Any]) -> None:
+        """Keep an event for later. Most will be about other workloads: the oldest goes when there are too many."""
+        self._waiting[_uid(event)] = event
+        if len(self._waiting) > _WAITING_AT_MOST:
+            del self._waiting[next(iter(self._waiting))]
+
+    def _late_rows(self, told: Answer) -> list[Row]:
+        known = [key for key, event in self._waiting.items() if self._is_known(_about(event))]
+        return [row for key in known for row in self._rows(self._waiting.pop(key), told)]
 
     def _scaler_rows(self, event: Mapping[str, Any], at: Stamp, told: Answer, kind: str) -> list[Row]:
         """A decision names the count it asks for; what failed or was refused is a fact."""
@@ -118,14 +130,14 @@ class Events:
         size, change = _NEW_SIZE.search(message), _KEDA.search(message)
         key = f"{_about(event).get('name')}@{at.lo_us // US_PER_S}"
         if reason == "SuccessfulRescale" and size is not None:
-            detail = {"desired": int(size[1]), "cause": redact(message)}
+            detail = {"desired": int(size[1]), "cause": said(message)}
             return [self._row(_Told("hpa.rescaled", f"{key}:{size[1]}", at, detail), told, scaling_id=key)]
         if reason == "KEDAScaleTargetActivated":
-            detail = {"cause": redact(message)}
+            detail = {"cause": said(message)}
             if change is not None:
                 detail |= {"from": int(change["from"]), "desired": int(change["to"])}
             return [self._row(_Told("keda.activated", key, at, detail), told, scaling_id=key)]
-        detail = {"milestone": "scaler", "kind": kind, "reason": reason, "message": redact(message)}
+        detail = {"milestone": "scaler", "kind": kind, "reason": said(reason), "message": said(message)}
         return [self._row(_Told("event.other", _uid(event), at, detail | _often(event)), told)]
 
     def _deployment_rows(self, event: Mapping[str, Any], at: Stamp, told: Answer) -> list[Row]:
@@ -141,11 +153,9 @@ class Events:
         # The same deployment may be scaled to one size again: aggregated events keep one uid.
         return [self._row(_Told("deployment.scaled", f"{_uid(event)}:{found['to']}", at, detail), told)]
 
-    def _pod_rows(self, event: Mapping[str, Any], told: Answer) -> list[Row]:
+    def _pod_rows(self, event: Mapping[str, Any], at: Stamp, told: Answer) -> list[Row]:
         about, reason = _about(event), str(event.get("reason"))
-        uid, at = str(about.get("uid")), event_stamp(dict(event))
-        if at is None:
-            return []
+        uid = str(about.get("uid"))
         own = _OWN_CONTAINER.fullmatch(str(about.get("fieldPath") or ""))
         mine = own is not None and own[1] == self._workload.containers.get(uid)
         message = str(event.get("message") or "")
@@ -154,7 +164,7 @@ class Events:
             rows = self._pull_rows(uid, event, at, told)
         milestone = _POD_REASONS.get(reason)
         if milestone is not None:
-            detail = {"milestone": milestone, "reason": reason, "message": redact(message), **_often(event)}
+            detail = {"milestone": milestone, "reason": reason, "message": said(message), **_often(event)}
             rows.append(self._row(_Told("event.other", _uid(event), at, detail), told, unit=self._workload.units[uid]))
         return rows
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, ClassVar
+from typing import Any
 
 from loadgen.collect.anchors import log_pattern
-from loadgen.collect.base import Answer, Reading, Row, SourceError
-from loadgen.collect.kube_client import ClusterApi, MissingError
+from loadgen.collect.base import Answer, MissingError, Reading, Row, SourceError
+from loadgen.collect.kube_client import ClusterApi
 from loadgen.collect.kube_pods import Workload
 from loadgen.collect.kube_times import stamp
 from loadgen.collect.patterns import match
@@ -22,11 +22,12 @@ class PodLogs:
 
     name = "kubernetes:pod-logs"
     kept_us: int | None = 0
-    permissions: ClassVar = (ClusterRule("", ("pods/log",), ("get",), "how the load went on", optional=True),)
 
     def __init__(self, api: ClusterApi, namespace: str, workload: Workload, period_us: int) -> None:
         self.period_us = period_us
         self._api, self._namespace, self._workload = api, namespace, workload
+        purpose = "how the load went on"
+        self.permissions = (ClusterRule("", ("pods/log",), ("get",), purpose, optional=True, namespace=namespace),)
         self._followed: dict[str, str] = {}
         self._newest: dict[str, str] = {}
         """Unit → stamp of its newest line: from there on it is read again."""
@@ -46,6 +47,15 @@ class PodLogs:
         for unit in ended:
             del self._followed[unit]
         return reading
+
+    async def look(self) -> Reading:
+        """Read the end of one pod's log, whichever pod is there."""
+        units = sorted(self._workload.units.values())
+        if not units:
+            raise MissingError("kubernetes log: there is no pod to read it of")
+        pod = units[-1].partition("@")[0]
+        await self._api.text(f"/api/v1/namespaces/{self._namespace}/pods/{pod}/log", {"tailLines": "1"})
+        return Reading()
 
     async def _lines(self, unit: str, pod: str) -> list[Row]:
         query = {"timestamps": "true", "limitBytes": str(_BYTES_AT_MOST)}

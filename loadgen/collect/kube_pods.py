@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from loadgen.collect.anchors import KUBERNETES
 from loadgen.collect.base import Answer, Reading, Row
 from loadgen.collect.kube_times import Stamp, stamp
+from loadgen.collect.redaction import said
 from loadgen.collect.rows import observation
 
-_DOWNLOADS: Final = re.compile(r"download|fetch|model|weights", re.IGNORECASE)
+DOWNLOADS: Final = re.compile(r"download|fetch|model|weights", re.IGNORECASE)
 _FACTS: Final = {"Initialized": "initialized", "PodReadyToStartContainers": "sandbox", "ContainersReady": "containers"}
 
 
@@ -45,6 +46,12 @@ class Workload:
         """unit_id → a pod's address, as long as it lives."""
         self.running: dict[str, str] = {}
         """unit_id → name of each pod whose container has started and that is not ready yet."""
+        self.waiting: list[Callable[[Answer], list[Row]]] = []
+        """Each returns the rows that had to wait for an object that they are about, and now can be told."""
+
+    def late_rows(self, told: Answer) -> list[Row]:
+        """Return what waited for an object that `told` made known: nothing else may come to tell it."""
+        return [row for rows_of in self.waiting for row in rows_of(told)]
 
 
 class Pods:
@@ -59,6 +66,7 @@ class Pods:
         meta, spec, status = (new.get(key) or {} for key in ("metadata", "spec", "status"))
         uid, unit = str(meta.get("uid")), unit_of(meta)
         work = self._workload
+        known = uid in work.units
         work.units[uid] = unit
         main = work.container or next((str(c.get("name")) for c in spec.get("containers") or ()), "")
         work.containers[uid] = main
@@ -68,7 +76,7 @@ class Pods:
             work.nodes.add(str(spec["nodeName"]))
         created = stamp(meta.get("creationTimestamp"))
         if created is None or created.hi_us < work.since_us:
-            return Reading()
+            return Reading([] if known else work.late_rows(told))
         about = {"uid": uid, "node": spec.get("nodeName")}
 
         def row(signal: str, name: str, at: Stamp | Since, **detail: Any) -> Row:
@@ -102,7 +110,7 @@ class Pods:
         rows += self._init_rows(row, status)
         rows += self._container_rows(row, status, main)
         self._follow_log(unit, meta, rows)
-        return Reading(rows)
+        return Reading(rows if known else rows + work.late_rows(told))
 
     def gone(self, old: Mapping[str, Any], told: Answer) -> Reading:
         """Return a plain fact: the pod was deleted."""
@@ -124,7 +132,7 @@ class Pods:
     def _init_rows(self, row: Any, status: Mapping[str, Any]) -> list[Row]:
         """Return the download by an init container: that of the only one whose name says that it fetches the model."""
         statuses = status.get("initContainerStatuses") or ()
-        fetching = [s for s in statuses if _DOWNLOADS.search(str(s.get("name")))]
+        fetching = [s for s in statuses if DOWNLOADS.search(str(s.get("name")))]
         rows = []
         for found in statuses:
             state = found.get("state") or {}
@@ -155,7 +163,7 @@ class Pods:
         if ended is not None:
             detail = {
                 "container": main,
-                "reason": died.get("reason"),
+                "reason": said(died.get("reason") or ""),
                 "exit_code": died.get("exitCode"),
                 "milestone": "restart",
             }

@@ -64,8 +64,11 @@ class Scalers:
         if (spec.get("scaleTargetRef") or {}).get("name") != self._workload.name:
             return Reading()
         name = str(meta.get("name"))
+        known = name in self._names
         self._names[name] = self._kind
         reading = Reading(snapshots={f"{self._kind.lower()}-{name}": _policy(spec, status)})
+        if not known:
+            reading.observations += self._workload.late_rows(told)
         at, desired = stamp(status.get("lastScaleTime")), status.get("desiredReplicas")
         if at is None or at.hi_us < self._workload.since_us or not isinstance(desired, int):
             return reading
@@ -93,15 +96,17 @@ class Endpoints:
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._unknown: dict[str, tuple[Answer, int | None]] = {}
+        workload.waiting.append(self._late_rows)
 
     def seen(self, old: Mapping[str, Any] | None, new: Mapping[str, Any], told: Answer) -> Reading:
         """Return a row for each pod that has become ready in the slice; one whose pod is not known yet comes later."""
         for uid in _ready_pods(new) - _ready_pods(old):
             self._unknown.setdefault(uid, (told, told.sent_us if old is not None else None))
-        reading = Reading()
-        for uid in sorted(self._unknown.keys() & self._workload.units.keys()):
-            reading.observations.append(self._row(uid, *self._unknown.pop(uid)))
-        return reading
+        return Reading(self._late_rows(told))
+
+    def _late_rows(self, told: Answer) -> list[Row]:  # noqa: ARG002 - each waits with the answer that told it
+        known = sorted(self._unknown.keys() & self._workload.units.keys())
+        return [self._row(uid, *self._unknown.pop(uid)) for uid in known]
 
     def _row(self, uid: str, told: Answer, lo_us: int | None) -> Row:
         return observation(
@@ -153,8 +158,11 @@ def _policy(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any
     numbers = {key: value for key, value in spec.items() if isinstance(value, int)}
     counts = {key: value for key, value in status.items() if isinstance(value, int)}
     triggers = [trigger.get("type") for trigger in spec.get("triggers") or ()]
+    told = ("type", "status", "reason", "lastTransitionTime")
+    conditions = [{key: one.get(key) for key in told} for one in status.get("conditions") or ()]
     return numbers | {
         "status": counts,
+        "conditions": conditions,
         "triggers": triggers,
         "behavior": spec.get("behavior"),
         "metrics": spec.get("metrics"),

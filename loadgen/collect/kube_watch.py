@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from loadgen.collect.base import Answer, Reading, Take
-from loadgen.collect.kube_client import ClusterApi, GoneError, MissingError, refused, whole_list
+from loadgen.collect.base import Answer, MissingError, Reading, Take
+from loadgen.collect.kube_client import ClusterApi, GoneError, refused, whole_list
 from loadgen.collect.platform import ClusterRule
 
 _WATCH_S: Final = 240
 """How long a server lets one watch last, client time; it is opened again from where it ended."""
+_LOOK_S: Final = 1
 
 
 class Kind(Protocol):
@@ -75,6 +76,13 @@ class ObjectStream:
                 raise
             take(Reading())
 
+    async def look(self) -> Reading:
+        """List once, and watch for a moment: each needs its own permission."""
+        reading = await self._list()
+        async for told in self._api.watch(self._path, self._watching(_LOOK_S)):
+            _extend(reading, self._event(told))
+        return reading
+
     async def _list(self) -> Reading:
         answer = await whole_list(self._api, self._path, self._query())
         reading = Reading()
@@ -93,15 +101,17 @@ class ObjectStream:
         return reading
 
     async def _watch(self, take: Take) -> None:
-        query = {
+        async for told in self._api.watch(self._path, self._watching(_WATCH_S)):
+            take(self._event(told))
+
+    def _watching(self, seconds: int) -> dict[str, str]:
+        return {
             **self._query(),
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version or "0",
-            "timeoutSeconds": str(_WATCH_S),
+            "timeoutSeconds": str(seconds),
         }
-        async for told in self._api.watch(self._path, query):
-            take(self._event(told))
 
     def _event(self, told: Answer) -> Reading:
         """Return the rows of one event. One that was seen already, or comes late, changes nothing."""

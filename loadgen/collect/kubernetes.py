@@ -7,8 +7,10 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 from urllib.parse import quote
 
-from loadgen.collect.base import Answer, Source, Stream
+from loadgen.collect import kube_view
+from loadgen.collect.base import Answer, Source, SourceError, Stream
 from loadgen.collect.first_call import first_call
+from loadgen.collect.kube_autoscaler import AutoscalerStatus
 from loadgen.collect.kube_client import Cluster, ClusterApi
 from loadgen.collect.kube_events import Events
 from loadgen.collect.kube_logs import PodLogs
@@ -16,8 +18,9 @@ from loadgen.collect.kube_nodes import NodeClaims, Nodes
 from loadgen.collect.kube_pods import Pods, Workload
 from loadgen.collect.kube_scaling import LAST, Deployments, Endpoints, Scalers
 from loadgen.collect.kube_watch import Kind, ObjectStream
-from loadgen.collect.platform import ClusterRule, Context
+from loadgen.collect.platform import SEEN, ClusterRule, Context, Finding, PhaseView
 from loadgen.collect.probe import Probe, probe_urls
+from loadgen.collect.redaction import redact
 
 _READ: Final = ("get", "list", "watch")
 RULES: Final = {
@@ -27,11 +30,14 @@ RULES: Final = {
     "nodes": ClusterRule("", ("nodes",), _READ, "when machines joined, and their accelerators", optional=True),
     "hpa": ClusterRule("autoscaling", ("horizontalpodautoscalers",), _READ, "which autoscaler acts", optional=True),
     "scaledobjects": ClusterRule("keda.sh", ("scaledobjects",), _READ, "KEDA's decisions", optional=True),
+    "autoscaler-status": ClusterRule("", ("configmaps",), _READ, "cluster-autoscaler's node groups", optional=True),
     "nodeclaims": ClusterRule("karpenter.sh", ("nodeclaims",), _READ, "Karpenter's machines", optional=True),
     "endpointslices": ClusterRule(
         "discovery.k8s.io", ("endpointslices",), _READ, "when a Service sends a pod traffic", optional=True
     ),
 }
+
+_CLUSTER_WIDE: Final = {"nodes", "nodeclaims"}
 
 
 class Kubernetes:
@@ -83,6 +89,8 @@ class Kubernetes:
 
         def stream(key: str, path: str, kind: Kind, **more: Any) -> ObjectStream:
             rule = RULES[key]
+            if key not in _CLUSTER_WIDE:
+                rule = rule._replace(namespace=section.namespace)
             return ObjectStream(
                 f"kubernetes:{key}",
                 _Lazy(self),
@@ -110,6 +118,8 @@ class Kubernetes:
             stream("nodeclaims", "/apis/karpenter.sh/v1/nodeclaims", NodeClaims(work)),
             stream("events", f"/api/v1{own}/events", Events(work, scalers)),
         ]
+        if section.autoscaler_status:
+            found.append(self._autoscaler_status(section.autoscaler_status))
         if section.service is not None:
             of_service = {"labelSelector": f"kubernetes.io/service-name={section.service}"}
             path = f"/apis/discovery.k8s.io/v1{own}/endpointslices"
@@ -118,6 +128,41 @@ class Kubernetes:
         if section.probe_port is not None:
             found.append(Probe(self._context, lambda: probe_urls(work.addresses, section.probe_port)))
         return found
+
+    def _autoscaler_status(self, place: str) -> ObjectStream:
+        """Return the stream of one ConfigMap; a role may name it, as the list and the watch do."""
+        namespace, _, name = place.partition("/")
+        of_name = {"fieldSelector": f"metadata.name={name}"}
+        return ObjectStream(
+            "kubernetes:autoscaler-status",
+            _Lazy(self),
+            f"/api/v1/namespaces/{quote(namespace)}/configmaps",
+            AutoscalerStatus(self._workload),
+            period_us=self._context.section.poll_us,
+            query=lambda: of_name,
+            optional=True,
+            permissions=(RULES["autoscaler-status"]._replace(namespace=namespace, names=(name,)),),
+        )
+
+    async def identity(self) -> Finding:
+        """Return whose role is tried, and where."""
+        api = self.api
+        if not isinstance(api, Cluster):
+            return Finding("identity", "unknown", "no cluster is open")
+        try:
+            return Finding("identity", "ok", f"{redact(await api.who())} at {redact(api.host)}")
+        except SourceError as error:
+            return Finding("identity", "unknown", str(error))
+
+    def findings(self, snapshots: Mapping[str, Any]) -> list[Finding]:
+        """Return what is set up well and what is not."""
+        return kube_view.findings(snapshots, serves=self._workload.serves)
+
+    def phases(self, snapshots: Mapping[str, Any]) -> list[PhaseView]:
+        """Return how well each phase will be seen."""
+        section = self._section
+        seen = frozenset(snapshots.get(SEEN) or ())
+        return kube_view.phases(snapshots, seen, serves=self._workload.serves, probed=section.probe_port is not None)
 
     @property
     def api(self) -> ClusterApi:

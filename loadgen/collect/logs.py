@@ -25,7 +25,7 @@ _EMPTY_PAGES_AT_MOST = 5
 _STREAMS_PER_CALL = 100
 
 
-_GROUPS = ("arn:{partition}:logs:{region}:{account}:log-group:/aws/sagemaker/*",)
+_GROUPS = ("arn:{partition}:logs:{region}:{account}:log-group:{log_group}",)
 
 
 class Logged(Protocol):

@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from loadgen.collect.base import Reading
 from loadgen.collect.journal import Journal
 from loadgen.collect.offsets import Offsets
 from loadgen.collect.platform import Platform
-from loadgen.collect.rows import redact, sample
+from loadgen.collect.rows import sample
 from loadgen.collect.watch import watch
 from traces.clock import CLOCK_SNAPSHOT, ClientClock, EndpointClock, clock_snapshot
+from traces.errors import BadInputError
 
 # Whoever waits for our end (a replay) loses patience some time after the tail.
 _LAST_READ_S = 12.0
 _POLL_ENDS_S = 6.0
 _LAST_TRIES = 4
 _LAST_PAUSE_S = 1.0
+# On a full disk: how slowly it is tried again, and for how long at the end.
+_SLOWEST_FLUSH_S = 10.0
+_LAST_SPACE_S = 8.0
 
 
 class Collection:
@@ -51,7 +55,7 @@ class Collection:
         self._tail_s = tail_us / 1e6 / endpoint_clock.time_scale
         self._say = say
         self._stopping = asyncio.Event()
-        self._disk_trouble = False
+        self._refusals = 0
         self._offset_bounds: dict[str, tuple[int, int]] = {}
         self._watches = [
             watch(
@@ -71,7 +75,9 @@ class Collection:
     async def run(self, load_ended: asyncio.Event, stop_now: asyncio.Event, on_ready: Callable[[], None]) -> None:
         """Collect; `on_ready` is called once every source has been tried. Returns when all is written.
 
-        `load_ended` lets the tail begin; `stop_now` leaves out the rest of the tail and the last reading.
+        `load_ended` lets the tail begin; `stop_now` leaves out the rest of the tail and the last reading. Raises
+        `BadInputError` when rows could not be written to the end: on a full disk they wait for space as long as the
+        collection lasts, and a little longer.
         """
         flusher = asyncio.create_task(self._flush_for_ever())
         polls = [asyncio.create_task(watched.run(self._stopping)) for watched in self._watches]
@@ -88,7 +94,16 @@ class Collection:
             await asyncio.gather(flusher, ready, *polls, return_exceptions=True)
             for watched in self._watches:
                 watched.finish()
-            await self._flush()
+            refused = await self._flush()
+        deadline = time.monotonic() + _LAST_SPACE_S
+        while refused is not None and not stop_now.is_set() and time.monotonic() < deadline:
+            await asyncio.sleep(min(self._flush_s, _LAST_PAUSE_S))
+            refused = await self._flush()
+        if refused is not None:
+            raise BadInputError(
+                f"{self._journal.path}: the last {self._journal.waiting} rows could not be written "
+                f"({refused.strerror}); those written before are whole. Free some space there and collect again"
+            )
 
     async def _announce(self, on_ready: Callable[[], None]) -> None:
         for watched in self._watches:
@@ -123,11 +138,14 @@ class Collection:
 
     async def _flush_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(self._flush_s)
+            await asyncio.sleep(min(self._flush_s * 2**self._refusals, max(self._flush_s, _SLOWEST_FLUSH_S)))
             await self._flush()
 
-    async def _flush(self) -> None:
-        """Write what is new, with a heartbeat: where heartbeats end, the collector ended."""
+    async def _flush(self) -> OSError | None:
+        """Write what is new, with a heartbeat: where heartbeats end, the collector ended. Return what the disk refused.
+
+        What could not be written is kept, and written with what comes next.
+        """
         now_us = self._clock.now_us()
         beat = sample(
             "collector",
@@ -151,7 +169,7 @@ class Collection:
         bounds = self._offsets.bounds()
         if bounds != self._offset_bounds:
             self._offset_bounds = bounds
-            self._journal.take(Reading(snapshots={CLOCK_SNAPSHOT: clock_snapshot(bounds)}), "")
+            self._journal.note(CLOCK_SNAPSHOT, clock_snapshot(bounds))
         batch = self._journal.cut()
         writing = asyncio.ensure_future(asyncio.to_thread(self._journal.write, batch))
         try:
@@ -162,13 +180,23 @@ class Collection:
             raise
         except OSError as error:
             self._journal.restore(batch)
-            if not self._disk_trouble:
-                self._say(
-                    f"cannot write to the run directory ({redact(str(error))}); keeping the rows and trying again"
-                )
-            self._disk_trouble = True
-        else:
-            self._disk_trouble = False
+            self._say_refused(error)
+            return error
+        if self._refusals:
+            self._say("the run directory can be written again; the rows kept meanwhile are in it")
+        self._refusals = 0
+        return None
+
+    def _say_refused(self, error: OSError) -> None:
+        """Say when the trouble begins, and then less and less often: it grows dearer."""
+        self._refusals += 1
+        if self._refusals.bit_count() > 1:
+            return
+        lost = f", {self._journal.lost} are lost already" if self._journal.lost else ""
+        self._say(
+            f"cannot write to {self._journal.path} ({error.strerror}); keeping {self._journal.waiting} rows in memory"
+            f"{lost}, and trying again: free some space there"
+        )
 
 
 async def _settle(polls: list[asyncio.Task[None]]) -> None:

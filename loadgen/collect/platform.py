@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from loadgen.collect.aws import Aws, Permission
 from loadgen.collect.base import Source, Stream
@@ -34,13 +34,18 @@ class Context:
 
 
 class ClusterRule(NamedTuple):
-    """One rule of a Kubernetes role: what a source reads there, and what is lost without it."""
+    """One rule of a Kubernetes role: what a source reads there, and what is lost without it.
+
+    Without a `namespace` it holds for the whole cluster; `names` narrows it down to single objects.
+    """
 
     api_group: str
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     purpose: str
     optional: bool = False
+    namespace: str | None = None
+    names: tuple[str, ...] = ()
 
 
 class Finding(NamedTuple):
@@ -59,6 +64,19 @@ class PhaseView(NamedTuple):
     sight: Literal["measured", "bounded", "invisible"]
     source: str
     advice: str | None = None
+
+
+SEEN: Final = "sources-seen"
+"""Key, in the snapshots that an examination is given, of the names of the sources that could be read."""
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """A platform that knows its caller by a name of its own."""
+
+    async def identity(self) -> Finding:
+        """Return who is asking."""
+        ...
 
 
 @runtime_checkable

@@ -10,6 +10,7 @@ from loadgen.collect.aws import Permission
 from loadgen.collect.platform import ClusterRule
 
 _VERSION = "2012-10-17"
+_RBAC = "rbac.authorization.k8s.io/v1"
 ROLE_NAME = "ramptrace-collector"
 
 
@@ -30,20 +31,26 @@ def iam_policy(permissions: Iterable[Permission], names: Mapping[str, str]) -> d
     return {"Version": _VERSION, "Statement": statements}
 
 
-def cluster_role(rules: Iterable[ClusterRule]) -> dict[str, Any]:
-    """Return a Kubernetes ClusterRole with one rule per API group and set of verbs."""
-    merged: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+def cluster_roles(rules: Iterable[ClusterRule]) -> dict[str, Any]:
+    """Return a List of a Role for each namespace, and a ClusterRole for what lies in none, as `kubectl apply` takes it.
+
+    Each has one rule per API group, set of verbs and set of names.
+    """
+    merged: dict[str | None, dict[tuple[Any, ...], set[str]]] = {}
     for rule in rules:
-        merged.setdefault((rule.api_group, tuple(rule.verbs)), set()).update(rule.resources)
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": ROLE_NAME},
-        "rules": [
+        kinds = merged.setdefault(rule.namespace, {})
+        kinds.setdefault((rule.api_group, tuple(rule.verbs), rule.names), set()).update(rule.resources)
+    roles = []
+    for namespace, kinds in sorted(merged.items(), key=lambda item: item[0] or ""):
+        metadata = {"name": ROLE_NAME} | ({"namespace": namespace} if namespace else {})
+        listed = [
             {"apiGroups": [group], "resources": sorted(resources), "verbs": list(verbs)}
-            for (group, verbs), resources in sorted(merged.items())
-        ],
-    }
+            | ({"resourceNames": list(names)} if names else {})
+            for (group, verbs, names), resources in sorted(kinds.items())
+        ]
+        kind = "Role" if namespace else "ClusterRole"
+        roles.append({"apiVersion": _RBAC, "kind": kind, "metadata": metadata, "rules": listed})
+    return {"apiVersion": "v1", "kind": "List", "items": roles}
 
 
 def policies(needed: Sequence[Permission | ClusterRule], names: Mapping[str, str]) -> dict[str, Any]:
@@ -54,8 +61,14 @@ def policies(needed: Sequence[Permission | ClusterRule], names: Mapping[str, str
     if permissions:
         found["iam"] = iam_policy(permissions, names)
     if rules:
-        found["kubernetes"] = cluster_role(rules)
+        found["kubernetes"] = cluster_roles(rules)
     return found
+
+
+def scoped(permission: Permission, names: Mapping[str, str]) -> Permission:
+    """Return a permission narrowed down to what is watched; placeholders that `names` does not fill stay."""
+    resources = (re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], found[0]), one) for one in permission.resources)
+    return permission._replace(resources=tuple(resources))
 
 
 def _filled(resource: str, names: Mapping[str, str]) -> str:

@@ -13,14 +13,17 @@ from typing import Any, Final
 
 import aiohttp
 
+from loadgen.collect import probe_view
 from loadgen.collect.anchors import PROBE
 from loadgen.collect.base import Answer, Reading, Row, Source, Stream
-from loadgen.collect.platform import Context
+from loadgen.collect.platform import Context, Finding, PhaseView
 from loadgen.collect.polled import Polled
 from loadgen.collect.rows import observation
+from traces.units import US_PER_S
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 _LARGEST_METRICS: Final = 4 * 1024 * 1024
+PROBED: Final = "probe"
 STAGES: Final = ("unreachable", "listening", "not-ready", "ready")
 """How far a unit is: nothing answers; it takes connections; it answers, but not with success; it is ready."""
 _SERVED: Final = re.compile(
@@ -99,15 +102,19 @@ class Probe:
             rows.append(self._row("ready", unit, "ready", answer, lo_us=change.lo_us, was=change.old))
         return rows
 
+    async def look(self) -> Reading:
+        """Return each unit's stage, and whether its metrics tell of answers, as a snapshot by unit."""
+        found: dict[str, Any] = {}
+        async with _session(self._verify) as http:
+            for unit, url in sorted(self._urls().items()):
+                stage = (await self._stage(http, url)).data["stage"]
+                counted = stage == "ready" and self._metrics and await self._has_served(http, url) is not None
+                found[unit] = {"stage": stage, "counter": bool(counted)}
+        return Reading(snapshots={PROBED: found})
+
     async def _served_rows(self, http: aiohttp.ClientSession, unit: str, url: str) -> list[Row]:
         sent_us = self._clock.now_us()
-        try:
-            async with http.get(url.rstrip("/") + self._metrics) as response:
-                text = (await response.content.read(_LARGEST_METRICS)).decode(errors="replace")
-                known = response.status == 200
-        except (aiohttp.ClientError, OSError, TimeoutError):
-            return []
-        served = served_any(text) if known else None
+        served = await self._has_served(http, url)
         if served is None:
             return []
         answer = Answer({}, sent_us, self._clock.now_us())
@@ -117,6 +124,15 @@ class Probe:
         if change is None or not served:
             return []
         return [self._row("first-served", unit, "first-served", answer, lo_us=change.lo_us)]
+
+    async def _has_served(self, http: aiohttp.ClientSession, url: str) -> bool | None:
+        """Return whether a unit's metrics show an answer; `None` where they cannot be read, or do not tell."""
+        try:
+            async with http.get(url.rstrip("/") + self._metrics) as response:
+                text = (await response.content.read(_LARGEST_METRICS)).decode(errors="replace")
+                return served_any(text) if response.status == 200 else None
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return None
 
     def _row(self, signal: str, unit: str, name: str, told: Answer, *, lo_us: int, **detail: Any) -> Row:
         return observation(
@@ -151,6 +167,14 @@ class ProbePlatform:
     def sources(self) -> Sequence[Source | Stream]:
         """Return the one source."""
         return [Probe(self._context, lambda: self._section.units, resource=self.resource)]
+
+    def findings(self, snapshots: Mapping[str, Any]) -> list[Finding]:
+        """Return what each unit answered."""
+        return probe_view.findings(snapshots.get(PROBED) or {})
+
+    def phases(self, snapshots: Mapping[str, Any]) -> list[PhaseView]:
+        """Return how well each phase will be seen."""
+        return probe_view.phases(snapshots.get(PROBED) or {}, self._section.period_us / US_PER_S)
 
 
 def served_any(metrics: str) -> bool | None:

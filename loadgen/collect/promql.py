@@ -32,7 +32,8 @@ from loadgen.collect.base import (
     SourceUnreachableError,
     ThrottledError,
 )
-from loadgen.collect.rows import observation, redact, sample
+from loadgen.collect.redaction import redact, said
+from loadgen.collect.rows import observation, sample
 from loadgen.collect.variant import Watched
 from traces.clock import ClientClock
 from traces.units import US_PER_S
@@ -117,9 +118,9 @@ def parse(body: bytes, status: int, path: str) -> Any:
         envelope = None
     told = envelope.get("error") or envelope.get("message") or "" if isinstance(envelope, dict) else ""
     if status != 200:
-        raise _kind_of(status, str(told))(redact(f"promql {path}: HTTP {status} {told}"))
+        raise _kind_of(status, str(told))(f"promql {path}: HTTP {status} {said(told)}")
     if not isinstance(envelope, dict) or envelope.get("status") != "success":
-        raise MalformedError(redact(f"promql {path}: the answer is no Prometheus envelope {told}"))
+        raise MalformedError(f"promql {path}: the answer is no Prometheus envelope {said(told)}")
     return envelope.get("data")
 
 

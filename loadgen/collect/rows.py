@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,17 +9,8 @@ import msgspec
 
 from loadgen.collect.anchors import Signal
 from loadgen.collect.base import Answer, Row
+from loadgen.collect.redaction import redact
 from traces.clock import to_datetime
-
-_SECRETS = re.compile(
-    r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b"  # access key ids
-    r"|(?<=::)\d{12}(?=:)|\b\d{12}\b"  # account numbers
-    r"|[A-Za-z0-9+/=]{40,}"  # keys, tokens, signatures
-    r"|\b(?:hf|sk|pk|gh[pousr]|github_pat|glpat|xox[abprs])[-_][\w-]{8,}"  # tokens by their makers' prefixes
-    r"|\beyJ[\w-]{8,}(?:\.[\w-]+)*"  # JSON web tokens
-    r"|(?i:(?<=bearer )[\w.~+/-]{6,}|(?<=password[=:])\S+|(?<=token[=:])\S+|(?<=secret[=:])\S+|(?<=signature[=:])\S+)"
-)
-_WHITE = re.compile(r"\s+")
 
 
 def observation(
@@ -95,12 +85,3 @@ def gap(source: str, reason: str, start_us: int, end_us: int | None, detail: str
         "reason": reason,
         "detail": redact(detail),
     }
-
-
-def redact(text: str) -> str:
-    r"""Return a service's message on one line of at most 300 characters, without keys, tokens and account numbers.
-
-    >>> redact("User: arn:aws:iam::123456789012:user/x may not\n call it")
-    'User: arn:aws:iam::***:user/x may not call it'
-    """
-    return _SECRETS.sub("***", _WHITE.sub(" ", text)).strip()[:300]

@@ -67,9 +67,7 @@ class SageMaker:
     @property
     def arn_names(self) -> dict[str, str]:
         """What stands for the placeholders in the resources of the permissions."""
-        names = {"partition": "aws", "endpoint": self._watched.endpoint}
-        if self._context.aws.region:
-            names["region"] = self._context.aws.region
+        names = {"endpoint": self._watched.endpoint, "log_group": "/aws/sagemaker/*"}
         if self._section.event_queue is not None:
             names["queue"] = queue_arn(self._section.event_queue, self._context.aws.region)
         return names
@@ -168,7 +166,8 @@ async def check(section: CollectSection, endpoint: str, aws: Aws) -> str | None:
             raise BadInputError(f"AWS does not accept the credentials ({error}); check AWS_PROFILE and keys") from error
         return f"{error}; going on with what may be read"
     except MalformedError as error:
-        if "could not find" in str(error).lower():
+        # In AWS's own words, of which the error's message leaves out what is not known to be harmless.
+        if "could not find" in str(error.__cause__).lower():
             raise BadInputError(await _unknown_endpoint(endpoint, aws)) from error
         raise BadInputError(f"{error}; check the endpoint's name, the region and --endpoint-url") from error
     except SourceError as error:

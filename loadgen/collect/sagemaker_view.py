@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadgen.collect.platform import Finding, PhaseView
-
-_FINE_S = 10
+from loadgen.collect.scaling_view import FINE_S, alarms, detection, scaling
 
 
 def findings(snapshots: Mapping[str, Any]) -> list[Finding]:
     """Return what is set up well and what is not: scaling, alarms, metrics, caches, routing."""
     facts = snapshots.get("endpoint-facts") or {}
     return [
-        *_scaling(snapshots),
-        *_alarms(snapshots),
+        *scaling(snapshots, "the endpoint"),
+        *alarms(snapshots),
         *_metrics(facts),
         *_start(facts),
     ]
@@ -24,21 +23,11 @@ def findings(snapshots: Mapping[str, Any]) -> list[Finding]:
 def phases(snapshots: Mapping[str, Any]) -> list[PhaseView]:
     """Return how well each phase will be seen, in causal order."""
     facts = snapshots.get("endpoint-facts") or {}
-    period_s = _high_period_s(snapshots)
     detailed, enhanced = facts.get("detailed_observability"), facts.get("enhanced_metrics")
-    fine = period_s is not None and period_s <= _FINE_S
     no_detail = None if detailed else "create the endpoint configuration anew with EnableDetailedObservability"
-    emission = "no alarm was found" if period_s is None else f"datapoints of {period_s:g} s"
     by_container = facts.get("model_download") == "container"
     return [
-        PhaseView(
-            "emission",
-            "invisible" if period_s is None else "bounded",
-            emission,
-            None if fine else "scale on ConcurrentRequestsPerModel or PerCopy, which is published every 10 s",
-        ),
-        PhaseView("evaluation", "invisible" if period_s is None else "measured", "the alarm's history"),
-        PhaseView("decision", "measured", "scaling activities"),
+        *detection(snapshots, "scale on ConcurrentRequestsPerModel or PerCopy, which is published every 10 s"),
         PhaseView(
             "provisioning",
             "bounded",
@@ -74,52 +63,6 @@ def phases(snapshots: Mapping[str, Any]) -> list[PhaseView]:
     ]
 
 
-def _scaling(snapshots: Mapping[str, Any]) -> list[Finding]:
-    targets = (snapshots.get("scalable-targets") or {}).get("ScalableTargets") or []
-    policies = (snapshots.get("scaling-policies") or {}).get("ScalingPolicies") or []
-    if not targets:
-        advice = "register a scalable target and a policy, or there is nothing to measure"
-        return [Finding("scaling limits", "fail", "the endpoint does not scale by itself", advice)]
-    low, high = targets[0].get("MinCapacity"), targets[0].get("MaxCapacity")
-    found = [
-        Finding("scaling limits", "ok", f"{low} to {high} units")
-        if low != high
-        else Finding("scaling limits", "fail", f"{low} to {high} units: no scale-out is possible", "raise MaxCapacity")
-    ]
-    suspended = targets[0].get("SuspendedState") or {}
-    if suspended.get("DynamicScalingOutSuspended"):
-        found.append(Finding("scaling limits", "fail", "scaling out is suspended", "resume dynamic scaling"))
-    names = ", ".join(str(policy.get("PolicyName")) for policy in policies)
-    found.append(
-        Finding("scaling policies", "ok", names)
-        if policies
-        else Finding("scaling policies", "fail", "none", "put a target-tracking policy")
-    )
-    return found
-
-
-def _alarms(snapshots: Mapping[str, Any]) -> list[Finding]:
-    alarms = (snapshots.get("alarms") or {}).get("MetricAlarms") or []
-    if not alarms:
-        return [Finding("alarms", "fail", "no alarm of the policies was found", "detection cannot be measured")]
-    found = [Finding("alarms", "ok", f"{len(alarms)} in place")]
-    period_s = _high_period_s(snapshots)
-    if period_s is not None:
-        text = f"{period_s:g} s"
-        fine = period_s <= _FINE_S
-        advice = "a high-resolution metric shows the load up to a minute sooner"
-        found.append(Finding("metric resolution", "ok" if fine else "warn", text, None if fine else advice))
-    if any(alarm.get("ActionsEnabled") is False for alarm in alarms):
-        found.append(Finding("alarms", "fail", "an alarm's actions are off", "enable them"))
-    return found
-
-
-def _high_period_s(snapshots: Mapping[str, Any]) -> float | None:
-    alarms = (snapshots.get("alarms") or {}).get("MetricAlarms") or []
-    periods = [a.get("Period") for a in alarms if str(a.get("ComparisonOperator", "")).startswith("Greater")]
-    return min((float(period) for period in periods if period), default=None)
-
-
 def _metrics(facts: Mapping[str, Any]) -> list[Finding]:
     if not facts:
         return [Finding("endpoint configuration", "unknown", "it could not be read")]
@@ -130,7 +73,7 @@ def _metrics(facts: Mapping[str, Any]) -> list[Finding]:
     found = [Finding("detailed observability", status, text, None if detailed else advice)]
     publish_s = facts.get("metric_publish_s", 60)
     if facts.get("enhanced_metrics"):
-        fine = publish_s <= _FINE_S
+        fine = publish_s <= FINE_S
         found.append(
             Finding(
                 "enhanced metrics",

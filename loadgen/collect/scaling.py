@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 from loadgen.collect.anchors import ECS, SAGEMAKER, Signal
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, Reading, Row
-from loadgen.collect.redaction import kept
-from loadgen.collect.rows import observation, redact
+from loadgen.collect.redaction import said
+from loadgen.collect.rows import observation
 from traces.clock import to_us
 from traces.units import US_PER_S
 
@@ -109,9 +109,7 @@ class ScalingPolicies:
         async for page in self._api.pages("describe_scaling_policies", **self._scaled.scope):
             policies += page.data.get("ScalingPolicies", [])
         self.alarms.learn(policies)
-        return Reading(
-            snapshots={"scalable-targets": kept(targets.data), "scaling-policies": kept({"ScalingPolicies": policies})}
-        )
+        return Reading(snapshots={"scalable-targets": targets.data, "scaling-policies": {"ScalingPolicies": policies}})
 
 
 def takes_away(alarm_name: str, policy: Mapping[str, Any]) -> bool:
@@ -208,18 +206,22 @@ def activity_rows(
     if not reasons and code == "Successful" and ended is not None:
         rows.append(row("activity.end", "in_service", max(began, ended)))
     if reasons or code in _NOT_SCALED:
-        rows.append(row("activity.not-scaled", "not-scaled", began, reasons=reasons))
+        rows.append(row("activity.not-scaled", "not-scaled", began, reasons=[_reason(reason) for reason in reasons]))
     return rows
+
+
+def _reason(reason: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: said(value) if isinstance(value, str) else value for key, value in reason.items()}
 
 
 def _detail(activity: Mapping[str, Any]) -> dict[str, Any]:
     description, cause = str(activity.get("Description") or ""), str(activity.get("Cause") or "")
     count, named = _COUNT.search(description), _CAUSE.search(cause)
     return {
-        "description": description,
-        "cause": cause,
+        "description": said(description),
+        "cause": said(cause),
         "status_code": activity.get("StatusCode"),
-        "status_message": redact(str(activity.get("StatusMessage") or "")),
+        "status_message": said(activity.get("StatusMessage") or ""),
         "desired": int(count[1]) if count else None,
         "alarm_name": named["alarm"] if named else None,
         "policy_name": named["policy"] if named else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -113,17 +114,30 @@ async def alone(
         written, run = await collect_into(
             start_run, section, clock, endpoint_clock, ending, flush_s=manifest.flush_s, say=say, on_ready=lambda: None
         )
+    except BaseException:
+        # The disk may be full: then the manifest stays as it was, and what went wrong is what counts.
+        with contextlib.suppress(OSError):
+            _file_end(started, manifest, clock, ending)
+        raise
     finally:
         timer.cancel()
-        if started:
-            manifest.state = "interrupted" if ending.interrupted else "finished"
-            manifest.finished_us = clock.now_us()
-            started[0].write_manifest(manifest)
-    for table in written:
-        run.compact(table)
     manifest.collector = {"rows": written}
-    run.write_manifest(manifest)
+    _file_end(started, manifest, clock, ending)
+    try:
+        for table in written:
+            run.compact(table)
+    except OSError as error:
+        # A merged table needs its size once more. Its shards are as good to read.
+        say(f"{run.path}: the tables stay in many small files ({error.strerror})")
     return run.path, written, ending.interrupted
+
+
+def _file_end(started: list[RunDir], manifest: Manifest, clock: ClientClock, ending: Ending) -> None:
+    """Write into the manifest how the collection ended, if it began."""
+    manifest.state = "interrupted" if ending.interrupted else "finished"
+    manifest.finished_us = clock.now_us()
+    for run in started:
+        run.write_manifest(manifest)
 
 
 async def collect_into(

@@ -9,6 +9,7 @@ from loadgen.collect.anchors import Signal
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, Reading, Row
 from loadgen.collect.polled import Change, Polled
+from loadgen.collect.redaction import said
 from loadgen.collect.rows import observation
 
 _KEPT = 1_000
@@ -75,7 +76,12 @@ class TargetHealth:
     ) -> Row:
         # One that was unhealthy in between is no new unit.
         healthy = change.new == "healthy" and change.old in {None, "initial", "unavailable"}
-        detail = {"target": target.get("Id"), "from": change.old, "to": change.new, "reason": health.get("Reason")}
+        detail = {
+            "target": target.get("Id"),
+            "from": change.old,
+            "to": change.new,
+            "reason": said(health.get("Reason") or "") or None,
+        }
         return observation(
             self._signals["target.healthy" if healthy else "target.other"],
             self._resource,

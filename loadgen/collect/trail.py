@@ -15,6 +15,7 @@ import msgspec
 from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.aws import Api, Permission
 from loadgen.collect.base import Answer, Reading, Row
+from loadgen.collect.redaction import said
 from loadgen.collect.rows import observation
 from loadgen.collect.variant import Watched
 from traces.clock import to_datetime, to_us
@@ -74,7 +75,8 @@ def trail_rows(event: Mapping[str, Any], watched: Watched, answer: Answer) -> li
     document = _document(event.get("CloudTrailEvent"))
     asked = document.get("requestParameters") or {}
     signal = SAGEMAKER[_NAMES[name]]
-    detail: dict[str, Any] = {"event": name, "invoked_by": (document.get("userIdentity") or {}).get("invokedBy")}
+    invoked_by = said((document.get("userIdentity") or {}).get("invokedBy") or "") or None
+    detail: dict[str, Any] = {"event": name, "invoked_by": invoked_by}
     if signal.anchor == "decision":
         target = asked.get("inferenceComponentName") if watched.component else asked.get("endpointName")
         if target != (watched.component or watched.endpoint):

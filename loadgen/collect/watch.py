@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from loadgen.collect.base import DeniedError, MalformedError, Reading, Source, SourceError, Stream
 from loadgen.collect.journal import Journal
 from loadgen.collect.pacing import Cadence
-from loadgen.collect.rows import gap, redact
+from loadgen.collect.redaction import said
+from loadgen.collect.rows import gap
 from traces.clock import ClientClock, EndpointClock
 
 _SHORTEST_PERIOD_S = 0.02
@@ -72,7 +73,7 @@ class _Kept:
             self.given_up = isinstance(error, DeniedError)
             return [error]
         # A strange answer, or an adapter's bug, must not end the collection.
-        return [MalformedError(redact(f"{self._name}: {type(error).__name__}: {error}"))]
+        return [MalformedError(f"{self._name}: {type(error).__name__}: {said(error)}")]
 
     def _file(self, failures: list[SourceError]) -> None:
         """Turn failures into gaps and a slower pace, or their absence into the end of a gap and a quicker one."""

@@ -56,7 +56,8 @@ def describe_scaling_activities(model: EndpointModel, request: Mapping[str, Any]
 def describe_policies(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return DescribePolicies' members."""
     config, scaler = model.config, model.autoscaler
-    if request.get("AutoScalingGroupName", config.endpoint_name) != config.endpoint_name:
+    other = request.get("AutoScalingGroupName", config.endpoint_name) != config.endpoint_name
+    if other or config.scaling.policy == "none":
         return {"ScalingPolicies": []}
     policy = {
         "AutoScalingGroupName": config.endpoint_name,

@@ -43,9 +43,9 @@ def describe_scaling_policies(model: EndpointModel, request: Mapping[str, Any]) 
     """Return DescribeScalingPolicies' members."""
     scaler = model.autoscaler
     names = request.get("PolicyNames")
-    if not _is_ours(model, request) or not _is_resource(model, request):
-        return {"ScalingPolicies": []}
     scaling = model.config.scaling
+    if not _is_ours(model, request) or not _is_resource(model, request) or scaling.policy == "none":
+        return {"ScalingPolicies": []}
     tracking = {
         "TargetValue": scaling.target,
         **_metric_specification(model),

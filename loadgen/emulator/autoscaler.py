@@ -153,6 +153,8 @@ class Autoscaler:
 
     def _decide(self, alarm: Alarm, alarm_us: int | None) -> bool:
         """Change the desired count if the policy says so; tell whether it did."""
+        if self._config.policy == "none":
+            return False
         wanted = self._wanted(alarm)
         if alarm is self.zero:
             if self.desired or self._running is not None:

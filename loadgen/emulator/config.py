@@ -76,8 +76,9 @@ class Scaling(_Table, frozen=True, kw_only=True):
     """The policy on concurrent requests per instance, and its two alarms.
 
     `policy` is target tracking, which asks for `ceil(current x metric / target)`, or `step`: `steps` then say how many
-    instances are added by how far the metric lies beyond `target`; the low alarm removes one. `scheduled` raises the
-    minimum at set times (after the start of the load when simulated, after its own start when served live).
+    instances are added by how far the metric lies beyond `target`; the low alarm removes one. With `none` nothing
+    scales by itself. `scheduled` raises the minimum at set times (after the start of the load when simulated, after its
+    own start when served live).
 
     A datapoint of a period can be seen `publish_lag_s` after the period ended. Alarms are evaluated every
     `evaluation_interval_s` (the low one every period), at an offset drawn from the seed unless `evaluation_offset_s`
@@ -101,7 +102,7 @@ class Scaling(_Table, frozen=True, kw_only=True):
     scale_in_cooldown_s: NonNegative = 300.0
     scale_in_s: Positive = 60.0
     emit_when_idle: bool = True
-    policy: Literal["target-tracking", "step"] = "target-tracking"
+    policy: Literal["target-tracking", "step", "none"] = "target-tracking"
     steps: tuple[StepAdjustment, ...] = (StepAdjustment(),)
     scheduled: tuple[ScheduledAction, ...] = ()
 
@@ -160,7 +161,8 @@ class Cluster(_Table, frozen=True, kw_only=True):
 
     A health check notices readiness within `health_interval_s`; traffic is sent `register_s` later. On `ec2`
     `startup.warm_pool` holds, and an activity ends `instance_warmup_s` after the instance is in service.
-    `load_balancer` puts a target group (a Service) before the units.
+    `load_balancer` puts a target group (a Service) before the units. On Kubernetes machines come from `node_scaler`;
+    `autoscaler_status` is the form of cluster-autoscaler's status, `text` up to its release 1.29.
     """
 
     launch_type: Literal["EC2", "FARGATE"] = "EC2"
@@ -179,6 +181,8 @@ class Cluster(_Table, frozen=True, kw_only=True):
     load_balancer: bool = True
     hpa_sync_s: Positive = 15.0
     hpa_tolerance: Share = 0.1
+    node_scaler: Literal["karpenter", "cluster-autoscaler"] = "karpenter"
+    autoscaler_status: Literal["yaml", "text"] = "yaml"
 
 
 class Component(_Table, frozen=True, kw_only=True):
@@ -200,7 +204,8 @@ class Faults(_Table, frozen=True, kw_only=True):
     `slow_s` later; `unreachable` names services that answer 503 from `unreachable_from_s` for `unreachable_s`, and
     credentials have expired from `expired_from_s` for `expired_s`, both after the start. `clock_skew_s` is how far the
     platform's clock is ahead of what the emulator says of it, as a client's own clock may be wrong. Messages of the
-    event queue come twice with `duplicate_event_share`, and up to `late_event_s` late.
+    event queue come twice with `duplicate_event_share`, and up to `late_event_s` late. `denied` names reads that are
+    refused: `ecs:DescribeTasks`, `kubernetes:nodes`.
     Of Kubernetes' watches: each is cut off after `watch_lasts_s`, `gone_share` of those that are opened find their
     history gone, `duplicate_share` of their events come twice, and each comes up to `late_s` late.
     """
@@ -223,6 +228,7 @@ class Faults(_Table, frozen=True, kw_only=True):
     duplicate_event_share: Share = 0.0
     late_event_s: NonNegative = 0.0
     broken_stream_share: Share = 0.0
+    denied: tuple[str, ...] = ()
     watch_lasts_s: NonNegative = 0.0
     gone_share: Share = 0.0
     duplicate_share: Share = 0.0

@@ -6,7 +6,10 @@ import random
 from typing import NamedTuple
 
 from loadgen.emulator.api import ApiError
+from loadgen.emulator.autoscaler import ACCOUNT
 from loadgen.emulator.config import Faults, to_us
+
+_CALLER = f"arn:aws:iam::{ACCOUNT}:user/emulated"
 
 
 class Trouble(NamedTuple):
@@ -23,7 +26,7 @@ class Injector:
         self._faults, self._start_us = faults, start_us
         self._random = random.Random(f"{seed}:throttling")
 
-    def trouble(self, service: str, now_us: int) -> Trouble:
+    def trouble(self, service: str, now_us: int, operation: str = "") -> Trouble:
         """Return what a call of a service meets now."""
         faults, since_us = self._faults, now_us - self._start_us
         throttled = self._random.random() < faults.throttled_share
@@ -35,6 +38,9 @@ class Injector:
         if _within(since_us, faults.expired_from_s, faults.expired_s):
             message = "The security token included in the request is expired"
             return Trouble(wait_us, ApiError("ExpiredTokenException", message, 403))
+        if f"{service}:{operation}" in faults.denied:
+            message = f"User: {_CALLER} is not authorized to perform: {service}:{operation}"
+            return Trouble(wait_us, ApiError("AccessDeniedException", message, 403))
         if throttled:
             return Trouble(wait_us, ApiError("ThrottlingException", "Rate exceeded"))
         if failing:

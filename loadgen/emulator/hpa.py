@@ -52,6 +52,8 @@ class Hpa:
         period_us = to_us(self._config.cluster.hpa_sync_s)
         self._agenda.at(due_us + period_us, Rank.EVALUATION, self._sync, due_us + period_us)
         scaling, now_us = self._config.scaling, self._agenda.now_us
+        if scaling.policy == "none":
+            return
         newest_us = now_us // self._series.period_us * self._series.period_us
         points = [
             self._series.over(newest_us - k * self._series.period_us, self._series.period_us, now_us)

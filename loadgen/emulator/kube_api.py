@@ -25,6 +25,7 @@ _KINDS = {
     ("v1", "pods"): ("pods", "Pod"),
     ("v1", "nodes"): ("nodes", "Node"),
     ("v1", "events"): ("events", "Event"),
+    ("v1", "configmaps"): ("configmaps", "ConfigMap"),
     ("apps/v1", "deployments"): ("deployments", "Deployment"),
     ("autoscaling/v2", "horizontalpodautoscalers"): ("hpa", "HorizontalPodAutoscaler"),
     ("discovery.k8s.io/v1", "endpointslices"): ("endpointslices", "EndpointSlice"),
@@ -73,12 +74,13 @@ class KubeApi:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a GET below `/api` or `/apis`."""
-        trouble = self._injector.trouble("kubernetes", self._driver.now_us())
+        found = _PATH.fullmatch(request.path)
+        plural = "" if found is None else "log" if found["log"] else found["plural"]
+        trouble = self._injector.trouble("kubernetes", self._driver.now_us(), plural)
         try:
             await asyncio.sleep(trouble.wait_us / self._driver.clock.time_scale / US_PER_S)
             if trouble.error is not None:
                 raise _kube_error(trouble.error)
-            found = _PATH.fullmatch(request.path)
             kind = None if found is None else _KINDS.get((found["group"], found["plural"]))
             if found is None or kind is None:
                 raise KubeError(404, "NotFound", "the server could not find the requested resource")
@@ -96,6 +98,11 @@ class KubeApi:
             return web.json_response(self._list(found["group"], kind, wanted, request.query))
         except KubeError as error:
             return web.json_response(error.body(), status=error.status)
+
+    async def who(self, _request: web.Request) -> web.Response:
+        """Answer a SelfSubjectReview: everybody is the same user."""
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        return web.json_response(review | {"status": {"userInfo": {"username": "emulated"}}}, status=201)
 
     def _one(self, kind: str, name: str) -> dict[str, Any]:
         for item in self._store.items(kind):
@@ -201,6 +208,7 @@ def _kube_error(error: ApiError) -> KubeError:
     status, reason = {
         "ThrottlingException": (429, "TooManyRequests"),
         "ExpiredTokenException": (401, "Unauthorized"),
+        "AccessDeniedException": (403, "Forbidden"),
     }.get(error.code, (error.status, "InternalError"))
     return KubeError(status, reason, str(error))
 

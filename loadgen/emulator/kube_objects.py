@@ -1,6 +1,7 @@
 """The cluster around an emulated Deployment: what each moment of a unit's start changes in it. Pure.
 
-Stamps are whole seconds, as API server and kubelet write them. Machines come as Karpenter brings them.
+Stamps are whole seconds, as API server and kubelet write them. Machines come as Karpenter or cluster-autoscaler brings
+them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from loadgen.emulator import kube_shapes as shapes
 from loadgen.emulator.agenda import Agenda
 from loadgen.emulator.autoscaler import Activity
 from loadgen.emulator.config import EmulatorConfig
+from loadgen.emulator.kube_autoscaler import NAME, NodeGroup
 from loadgen.emulator.kube_store import Store, go_duration, stamp
 from loadgen.emulator.unit_start import Start
 
@@ -27,7 +29,11 @@ class KubeObjects:
         self._events: dict[tuple[str, str], str] = {}
         now_us = agenda.now_us
         self.store.put("deployments", config.endpoint_name, shapes.deployment(config, self.store.uid(), now_us))
-        self.store.put("hpa", config.endpoint_name, shapes.hpa(config, self.store.uid(), now_us))
+        if config.scaling.policy != "none":
+            self.store.put("hpa", config.endpoint_name, shapes.hpa(config, self.store.uid(), now_us))
+        self._group = NodeGroup(config, now_us) if config.cluster.node_scaler == "cluster-autoscaler" else None
+        self._status_uid = self.store.uid() if self._group is not None else ""
+        self._tell_group(now_us)
         if config.cluster.load_balancer:
             self.store.put("endpointslices", self._slice, shapes.endpoint_slice(config, self.store.uid(), now_us))
 
@@ -65,11 +71,19 @@ class KubeObjects:
             self._pod_event(start, "FailedScheduling", message, at_us)
 
     def _on_refused(self, start: Start, at_us: int) -> None:
+        if self._group is not None:
+            self._group.refused(at_us)
+            self._tell_group(at_us)
+            return
         message = f"NodeClaim {_claim(start)} event: creating instance, insufficient capacity, with fleet error(s)"
         self._event({"kind": "NodeClaim", "name": _claim(start), "uid": start.unit_id}, "InsufficientCapacityError",
                     message, at_us)  # fmt: skip
 
     def _on_machine_asked(self, start: Start, at_us: int) -> None:
+        if self._group is not None:
+            self._pod_event(start, "TriggeredScaleUp", self._group.asked(at_us), at_us)
+            self._tell_group(at_us)
+            return
         claim = shapes.node_claim(self._config, _claim(start), self.store.uid(), at_us)
         self.store.put("nodeclaims", _claim(start), claim, at_us)
         self._pod_event(start, "Nominated", f"Pod should schedule on: nodeclaim/{_claim(start)}", at_us)
@@ -83,6 +97,9 @@ class KubeObjects:
         node = shapes.node(self._config, _node(start), machine.machine_id, self.store.uid(), at_us)
         self.store.put("nodes", _node(start), node, at_us)
         self._claim_condition(start, "Registered", at_us)
+        if self._group is not None:
+            self._group.joined(at_us)
+            self._tell_group(at_us)
 
     def _on_machine_usable(self, start: Start, at_us: int) -> None:
         node = self.store.get("nodes", _node(start))
@@ -195,7 +212,13 @@ class KubeObjects:
         pod["status"]["initContainerStatuses"] = [shapes.init_status(state)]
         self.store.put("pods", start.unit_id, pod, at_us)
 
+    def _tell_group(self, at_us: int) -> None:
+        if self._group is not None:
+            self.store.put("configmaps", NAME, self._group.config_map(self._status_uid, at_us), at_us)
+
     def _claim_condition(self, start: Start, name: str, at_us: int) -> None:
+        if self._group is not None:
+            return
         claim = self.store.get("nodeclaims", _claim(start))
         shapes.set_condition(claim, name, at_us)
         if name == "Registered":

@@ -75,6 +75,7 @@ def build_app(driver: Driver, seed: int, credentials: tuple[str, str] | None) ->
         kube = KubeApi(driver, driver.model.objects, seed)
         app.router.add_get("/api/{path:.*}", kube.handle)
         app.router.add_get("/apis/{path:.*}", kube.handle)
+        app.router.add_post("/apis/authentication.k8s.io/v1/selfsubjectreviews", kube.who)
     return app
 
 

@@ -167,7 +167,7 @@ class Platform:
         try:
             service = service_model(call.service)
             await self._gatekeeper.check(request, service.signing_name)
-            await self._suffer(call.service)
+            await self._suffer(call.service, call.operation)
             handler = _OPERATIONS[call.service].get(call.operation)
             if handler is None:
                 raise ApiError("UnknownOperationException", f"The emulator does not know {call.operation}.")
@@ -183,9 +183,9 @@ class Platform:
         body = render_response(call.protocol, operation, answer, request_id)
         return web.Response(body=body, headers=_headers(call, request_id))
 
-    async def _suffer(self, service: str) -> None:
+    async def _suffer(self, service: str, operation: str = "") -> None:
         """Wait or fail as the faults will have it."""
-        wait_us, error = self._injector.trouble(service, self._driver.now_us())
+        wait_us, error = self._injector.trouble(service, self._driver.now_us(), operation)
         if wait_us:
             await asyncio.sleep(wait_us / US_PER_S / self._driver.clock.time_scale)
         if error is not None:

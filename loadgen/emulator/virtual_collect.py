@@ -13,7 +13,7 @@ from typing import cast
 
 import polars as pl
 
-from loadgen.collect.base import Reading, Source
+from loadgen.collect.base import Source
 from loadgen.collect.component_state import ComponentState
 from loadgen.collect.endpoint_state import EndpointState
 from loadgen.collect.events import Events
@@ -89,7 +89,7 @@ class VirtualCollector:
                     at_once(watch.once())
             watch.finish()
         offsets = clock_snapshot(self._platform.offsets.bounds())
-        self._journal.take(Reading(snapshots={CLOCK_SNAPSHOT: offsets}), "")
+        self._journal.note(CLOCK_SNAPSHOT, offsets)
         self._journal.write(self._journal.cut())
         self._write_heartbeats(until_us)
 

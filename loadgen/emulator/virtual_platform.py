@@ -14,7 +14,7 @@ from loadgen.collect.aws import PROMQL, Api, kind_of, retry_after_s
 from loadgen.collect.base import Answer, SourceError
 from loadgen.collect.offsets import Offsets
 from loadgen.collect.pacing import CALLS_PER_S, Limiter
-from loadgen.collect.rows import redact
+from loadgen.collect.redaction import said
 from loadgen.emulator import api_cloudwatch, api_events, api_logs, api_sagemaker, api_scaling, promql
 from loadgen.emulator.api import ApiError, Handler
 from loadgen.emulator.config import to_us
@@ -154,7 +154,7 @@ class VirtualProm:
 
 def _typed(error: ApiError, call: str) -> SourceError:
     kind = kind_of(error.code, error.status)
-    found = kind(redact(f"{call}: An error occurred ({error.code}): {error}"))
+    found = kind(f"{call}: " + said(f"An error occurred ({error.code}): {error}"))
     found.retry_s = retry_after_s(kind, error.status, None)
     return found
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from run_builder import EPOCH, Case, S, Unit, after_case, build
+from run_builder import EPOCH, Case, S, Unit, after_case, build, observation, write
 
 from analysis.analyse import analyse, analyse_run
 from analysis.entry import run_entry
@@ -524,3 +524,17 @@ def test_an_interrupted_load_ends_with_what_was_sent_not_with_what_was_planned(t
     )
     assert not inputs.samples.filter(pl.col("metric") == "heartbeat").is_empty()
     assert "collector-silent" not in codes(analyse(inputs))
+
+
+@pytest.mark.parametrize("source", ["sagemaker:describe-endpoint", "eventbridge"])
+def test_an_endpoint_that_follows_the_decision_contradicts_nothing(tmp_path, source):
+    """The endpoint's own status changes when the scaler's call is accepted, by whichever way it is told."""
+    case = Case()
+    path = build(tmp_path / "run", case)
+    followed_s = case.decision_s + 0.3
+    told = observation(case, source, "decision", followed_s, followed_s, "event", "service", "variant-status:1")
+    write(RunDir(path), "observations", [told])
+    analysis = analyse_run(path)
+    assert [f for f in analysis.findings if f.code == "contradiction"] == []
+    decision = next(a for a in analysis.scale_outs[0].anchors if a.anchor == "decision")
+    assert decision.at_us == EPOCH + round(case.decision_s * S)

@@ -21,7 +21,7 @@ from analysis.analyse import RunAnalysis, analyse_run
 from tests.emulators import start_emulator
 from tests.truth import true_length
 from traces.clock import to_us
-from traces.run import write_parquet
+from traces.run import RunDir, write_parquet
 from traces.synth import Lengths, Step, synthesise
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -46,6 +46,7 @@ TROUBLE = """
 [emulator_model.cluster]
 download = "init-container"
 pull_queue_s = 9.0
+node_scaler = "cluster-autoscaler"
 [emulator_model.faults]
 failed_pulls = 1
 throttled_share = 0.1
@@ -289,6 +290,40 @@ def test_ec2_clients(measured) -> None:
         assert (instance["InstanceId"], instance["State"]["Name"]) == (ids[0], "running")
     with pytest.raises(Exception, match="ValidationError"):
         call(url, "autoscaling", "describe_scaling_activities", AutoScalingGroupName="other")
+
+
+def test_cluster_autoscalers_status_on_the_wire(measured) -> None:
+    _, truth, url, folder = measured("kubernetes-troubled")
+
+    async def read() -> str:
+        from kubernetes_asyncio import client
+
+        settings = client.Configuration()
+        settings.host = url
+        async with client.ApiClient(settings) as api:
+            field = "metadata.name=cluster-autoscaler-status"
+            for attempt in range(20):
+                try:
+                    found = await client.CoreV1Api(api).list_namespaced_config_map("kube-system", field_selector=field)
+                    break
+                except client.ApiException as error:
+                    # One call in ten is throttled here, and this client does not try again.
+                    if error.status != 429 or attempt == 19:
+                        raise
+            (item,) = found.items
+            return item.data["status"]
+
+    assert asyncio.run(read()).startswith("time: ")
+    rows = RunDir.open(folder / "run").scan("observations").collect()
+    told = rows.filter(pl.col("source") == "kubernetes:autoscaler-status")
+    milestones = {json.loads(detail)["milestone"] for detail in told["detail"]}
+    assert {"node-group-scaling", "node-group-ready"} <= milestones
+    assert not told["verified"].any()
+    assert told.select("source", "native_id").is_unique().all()
+    # The group was asked for machines before the last new unit ran on one.
+    asked = told.filter(pl.col("native_id").str.contains(":InProgress@"))["lo"].max()
+    assert asked is not None
+    assert to_us(asked) < max(at for (_, anchor), at in truth.items() if anchor == "launched")
 
 
 def test_kubernetes_clients(measured) -> None:

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.collect.redaction import REDACTED, kept
-from loadgen.collect.rows import redact
+from loadgen.collect.redaction import REDACTED, kept, redact
 
 
 @pytest.mark.parametrize(

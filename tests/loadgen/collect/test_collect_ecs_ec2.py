@@ -9,8 +9,9 @@ from loadgen.collect.anchors import ECS
 from loadgen.collect.base import Answer
 from loadgen.collect.ec2_activities import activity_rows, cause_of
 from loadgen.collect.ec2_groups import Group, GroupState
-from loadgen.collect.ecs_service import event_rows, log_streams, redact_definition
+from loadgen.collect.ecs_service import event_rows, log_streams, with_environments
 from loadgen.collect.ecs_tasks import EcsService, task_rows
+from loadgen.collect.redaction import REDACTED, kept
 from loadgen.collect.scaling import activity_rows as scaling_rows
 from loadgen.collect.target_health import TargetHealth
 from traces.clock import to_datetime, to_us
@@ -116,9 +117,11 @@ def test_a_task_definition_keeps_no_secrets() -> None:
         "healthCheck": {"command": [secret], "interval": 5},
         "logConfiguration": {"logDriver": "splunk", "options": {"splunk-token": secret}},
     }
-    kept = redact_definition({"family": "f", "containerDefinitions": [container]})
-    assert secret not in json.dumps(kept)
-    assert kept["containerDefinitions"][0]["healthCheck"] == {"interval": 5}
+    written = kept(with_environments({"family": "f", "containerDefinitions": [container]}))
+    assert secret not in json.dumps(written)
+    (found,) = written["containerDefinitions"]
+    assert found["healthCheck"]["interval"] == 5
+    assert found["Environment"] == {"HF_TOKEN": REDACTED}
 
 
 def test_both_times_of_a_cause() -> None:

@@ -10,14 +10,17 @@ from loadgen.collect import sagemaker_view
 from loadgen.collect.aws import Permission
 from loadgen.collect.base import Answer
 from loadgen.collect.component_state import ComponentState
+from loadgen.collect.doctor import needed_policies
 from loadgen.collect.facts import detailed_observability, download_place, facts
 from loadgen.collect.image_size import Image, parse_image
 from loadgen.collect.instance_metrics import Instances, instance_metrics, instance_rows
 from loadgen.collect.platform import ClusterRule
 from loadgen.collect.policy import policies
+from loadgen.collect.redaction import kept
 from loadgen.collect.rows import sample
 from loadgen.collect.scaling import takes_away
 from loadgen.collect.variant import Watched
+from loadgen.scenario import CollectSection, EcsSection
 from traces.clock import to_us
 
 OLD, NEW = datetime(2026, 5, 1, tzinfo=UTC), datetime(2026, 7, 1, tzinfo=UTC)
@@ -100,7 +103,7 @@ def test_copies_change_between_two_readings() -> None:
     assert anchors == [[], ["decision"], [None], ["decision", "in_service"]]
     row = readings[1].observations[0]
     assert (to_us(row["lo"]), to_us(row["hi"]), row["source"]) == (1_000, 2_100, ComponentState.name)
-    assert "hunter2" not in str(readings[0].snapshots)
+    assert "hunter2" not in str(kept(readings[0].snapshots["describe-inference-component-first"]))
 
 
 def point(unit: str, metric: str, start_s: int, value: float) -> dict[str, Any]:
@@ -161,16 +164,39 @@ def test_policies_name_what_is_called_and_nothing_else() -> None:
         Permission("t", "c", ("t:C", "s:B"), ""),
         ClusterRule("", ("pods",), ("get", "list"), ""),
         ClusterRule("", ("nodes",), ("get", "list"), ""),
+        ClusterRule("", ("events",), ("get",), "", namespace="mine"),
+        ClusterRule("", ("configmaps",), ("get",), "", namespace="theirs", names=("status",)),
     ]
     found = policies(needed, {"partition": "aws", "region": "r", "endpoint": "demo"})
     scoped, broad = sorted(found["iam"]["Statement"], key=lambda s: s["Resource"], reverse=True)
     assert (scoped["Action"], scoped["Resource"]) == (["s:A"], ["arn:aws:s:r:*:x/demo"])
     assert (broad["Action"], broad["Resource"]) == (["s:B", "t:C"], ["*"])
     assert len({s["Sid"] for s in found["iam"]["Statement"]}) == 2
-    assert found["kubernetes"]["rules"] == [
-        {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list"]}
+    assert [
+        (role["kind"], role["metadata"].get("namespace"), role["rules"]) for role in found["kubernetes"]["items"]
+    ] == [
+        ("ClusterRole", None, [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list"]}]),
+        ("Role", "mine", [{"apiGroups": [""], "resources": ["events"], "verbs": ["get"]}]),
+        (
+            "Role",
+            "theirs",
+            [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["status"]}],
+        ),
     ]
     assert set(policies(needed[:1], {})) == {"iam"}
+
+
+def test_policies_of_two_platforms_do_not_lend_each_other_names() -> None:
+    """Tasks log to groups of their own, which the policy of an endpoint beside them does not narrow down."""
+    section = CollectSection(region="r", endpoint_name="e", ecs=EcsSection(cluster="c", service="s"))
+    by_action: dict[str, set[str]] = {}
+    for statement in needed_policies(section)["iam"]["Statement"]:
+        for action in statement["Action"]:
+            by_action.setdefault(action, set()).update(statement["Resource"])
+    groups = {f"arn:aws:logs:r:*:log-group:{name}" for name in ("*", "/aws/sagemaker/*")}
+    assert by_action["logs:FilterLogEvents"] == groups
+    assert by_action["ecs:DescribeServices"] == {"arn:aws:ecs:r:*:service/c/s"}
+    assert by_action["sagemaker:DescribeEndpoint"] == {"arn:aws:sagemaker:r:*:endpoint/e"}
 
 
 def test_the_view_says_what_stands_in_the_way() -> None:

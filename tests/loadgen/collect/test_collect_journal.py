@@ -9,6 +9,7 @@ from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.base import Answer, Reading
 from loadgen.collect.journal import Journal
 from loadgen.collect.rows import observation, sample
+from traces.clock import to_us
 from traces.manifest import Manifest
 from traces.run import RunDir
 from traces.schema import Gap, Observation, Sample
@@ -72,6 +73,31 @@ def test_a_full_disk_loses_nothing(run: RunDir, monkeypatch: pytest.MonkeyPatch)
     assert run.scan("observations").collect().height == 1
     assert run.scan("samples").collect().height == 1
     assert run.snapshots() == {"alarms": {"a": 2}}
+
+
+def test_what_no_memory_can_keep_is_a_gap_and_taken_again(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(run, kept_at_most=2)
+
+    def take(number: int) -> None:
+        row = observation(SAGEMAKER["activity.start"], "r", f"a{number}", Answer({}, number, number), lo_us=1, hi_us=2)
+        journal.take(Reading(observations=[row]), "sagemaker")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_module.ShardWriter, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space")))
+        for number in range(10, 15):
+            take(number)
+            batch = journal.cut()
+            with pytest.raises(OSError, match="No space"):
+                journal.write(batch)
+            journal.restore(batch)
+    assert (journal.waiting, journal.lost) == (2, 3)
+    take(10)  # the platform still tells the first
+    journal.write(journal.cut())
+    assert run.scan("observations").collect()["native_id"].to_list() == ["a13", "a14", "a10"]
+    (gap,) = run.scan("gaps").collect().rows(named=True)
+    assert (gap["source"], gap["reason"], to_us(gap["start"]), to_us(gap["end"])) == ("collector", "disk", 10, 12)
+    assert gap["detail"] == "3 rows were lost: nothing could be written"
+    assert (journal.waiting, journal.lost) == (0, 0)
 
 
 def test_rows_fit_the_tables(run: RunDir) -> None:

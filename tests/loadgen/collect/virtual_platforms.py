@@ -85,7 +85,7 @@ class VirtualCluster:
         self._store = world.model.objects.store
         self._kinds = {"pods": "pods", "nodes": "nodes", "events": "events", "deployments": "deployments"}
         self._kinds |= {"horizontalpodautoscalers": "hpa", "endpointslices": "endpointslices"}
-        self._kinds |= {"nodeclaims": "nodeclaims"}
+        self._kinds |= {"nodeclaims": "nodeclaims", "configmaps": "configmaps"}
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
         sent_us = self._world.present_us
@@ -229,6 +229,10 @@ def drawn(platform: str, seed: int) -> tuple[EmulatorConfig, CollectSection, int
         "faults": faults,
     }
     poll_s = chance.choice([4.0, 8.0, 15.0])
+    cluster |= {
+        "node_scaler": chance.choice(["karpenter", "cluster-autoscaler"]),
+        "autoscaler_status": chance.choice(["yaml", "text"]),
+    }
     watched = {
         "ecs": {"ecs": {"cluster": "demo", "service": "demo"}},
         "ec2": {"ec2": {"group": "demo"}},
