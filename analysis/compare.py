@@ -37,7 +37,7 @@ def compare_runs(runs: Sequence[RunAnalysis], controls: Sequence[RunAnalysis] = 
     arms = arms_of(runs)
     if len(arms) < 2:
         name = runs[0].manifest.condition
-        shared = "no run states a condition" if name is None else f'all runs have the condition "{name}"'
+        shared = "the same run twice" if name is None else f'all runs have the condition "{name}"'
         raise BadInputError(f"{shared}: nothing to compare; name the arms with [run] condition in the scenario")
     control_arms = arms_of(controls)
     for arm in (*arms, *control_arms):

@@ -142,11 +142,11 @@ def mutated(draw: st.DrawFn) -> list[str]:
         st.sampled_from(
             (
                 tokens[:at] + tokens[at + 1 :],
-                tokens[:at] + [tokens[at]] + tokens[at:],
-                tokens[:at] + [odd] + tokens[at:],
-                tokens[:at] + [odd] + tokens[at + 1 :],
+                [*tokens[:at], tokens[at], *tokens[at:]],
+                [*tokens[:at], odd, *tokens[at:]],
+                [*tokens[:at], odd, *tokens[at + 1 :]],
                 tokens[:at],
-                tokens[: at - 1] + [tokens[at], tokens[at - 1]] + tokens[at + 1 :] if at else [*tokens, odd],
+                [*tokens[: at - 1], tokens[at], tokens[at - 1], *tokens[at + 1 :]] if at else [*tokens, odd],
             )
         )
     )
