@@ -20,6 +20,9 @@ TABLES_WRITTEN = ("observations", "samples", "gaps")
 
 KEPT_AT_MOST = 100_000
 """How many rows of one table wait for space on a full disk (a row is about a kilobyte); the oldest go first."""
+_REREAD_US = 4 * 3_600_000_000
+"""No reading of CloudWatch goes back further than the three hours for which it keeps its finest data."""
+_FORGET_AT = 4_096
 _TAKEN_AT = {"observations": "response_received", "samples": "received"}
 _NOT_CONTENT = {"request_sent", "response_received"}
 _CONTENT = [name for name in pl.Schema(Observation) if name not in _NOT_CONTENT]
@@ -59,6 +62,7 @@ class Journal:
         self._lost: list[Lost] = []
         self._observed: dict[tuple[str, str], int] = {}
         self._sampled: dict[tuple[Any, ...], float] = {}
+        self._forget_at = _FORGET_AT
         self.written = dict.fromkeys(TABLES_WRITTEN, 0)
         self._recall()
 
@@ -75,6 +79,8 @@ class Journal:
             if self._sampled.get(point) != row["value"]:
                 self._sampled[point] = row["value"]
                 self._rows["samples"].append(row)
+        if len(self._sampled) > self._forget_at:
+            self._forget()
         self._snapshots |= {name: kept(document) for name, document in reading.snapshots.items()}
 
     @property
@@ -150,6 +156,16 @@ class Journal:
             max(lost.end_us for lost in stretches),
         )
         self._lost = [whole]
+
+    def _forget(self) -> None:
+        """Forget the datapoints that no reading returns again, so that memory stays flat."""
+        newest_us = to_us(max(point[-1] for point in self._sampled))
+        self._sampled = {
+            point: value
+            for point, value in self._sampled.items()
+            if point[0] != "cloudwatch" or newest_us - to_us(point[-1]) < _REREAD_US
+        }
+        self._forget_at = max(_FORGET_AT, 2 * len(self._sampled))
 
     def _recall(self) -> None:
         """Learn what an earlier collector of the same run wrote."""

@@ -17,6 +17,7 @@ from loadgen.collect.kube_pods import Workload
 from loadgen.collect.kube_times import Stamp, stamp
 from loadgen.collect.rows import observation
 
+SNAPSHOT: Final = "cluster-autoscaler"
 _KEY: Final = "status"
 _TEXT: Final = "Cluster-autoscaler status at"
 _MILESTONES: Final = {
@@ -56,8 +57,10 @@ class AutoscalerStatus:
         Raises `MalformedError` for a status in no known form.
         """
         before = {group.name: group for group in _groups_of(old)} if old is not None else {}
-        reading = Reading()
-        for group in _groups_of(new):
+        groups = _groups_of(new)
+        told_of = [{"name": group.name, "status": group.status, **group.counts} for group in groups]
+        reading = Reading(snapshots={SNAPSHOT: {"nodeGroups": told_of}} if groups else {})
+        for group in groups:
             if group.since is not None and group.since.hi_us > self._workload.since_us:
                 reading.observations.append(self._status_row(group, group.since, told))
             if group.name in before:

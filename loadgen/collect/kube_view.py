@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from loadgen.collect.ecs_view import recovery
+from loadgen.collect.kube_autoscaler import SNAPSHOT
 from loadgen.collect.kube_pods import DOWNLOADS
 from loadgen.collect.kube_scaling import LAST
 from loadgen.collect.platform import Finding, PhaseView
@@ -29,7 +30,7 @@ def findings(snapshots: Mapping[str, Any], *, serves: bool) -> list[Finding]:
         workload = [Finding("workload", "ok", text), _readiness(deployment)]
     advice = None if serves else "name it as `service`: its EndpointSlices say when a pod takes traffic"
     service = Finding("service", "ok" if serves else "warn", "watched" if serves else "none is named", advice)
-    return [*_scaling(snapshots), *workload, service]
+    return [*_scaling(snapshots), *_node_groups(snapshots), *workload, service]
 
 
 def phases(snapshots: Mapping[str, Any], seen: frozenset[str], *, serves: bool, probed: bool) -> list[PhaseView]:
@@ -111,6 +112,22 @@ def _scaling(snapshots: Mapping[str, Any]) -> list[Finding]:
             text = f"{name}: scaling up waits {up['stabilizationWindowSeconds']} s"
             found.append(Finding("scaling delay", "warn", text, "behavior.scaleUp.stabilizationWindowSeconds of 0"))
         found += _conditions(name, scaler)
+    return found
+
+
+def _node_groups(snapshots: Mapping[str, Any]) -> list[Finding]:
+    """Return which of cluster-autoscaler's groups can grow."""
+    found = []
+    for group in (snapshots.get(SNAPSHOT) or {}).get("nodeGroups") or ():
+        topic = f"node group {group['name']}"
+        text = f"{group.get('ready')} ready, {group.get('min')} to {group.get('max')} nodes"
+        if group.get("status") == "Backoff":
+            failed = "its last growth failed; kubectl describe the status ConfigMap of cluster-autoscaler"
+            found.append(Finding(topic, "warn", f"{text}, given up for now", failed))
+        elif group.get("max") is not None and group.get("target", 0) >= group["max"]:
+            found.append(Finding(topic, "warn", text, "raise its maximum, or pods that need a node wait for ever"))
+        else:
+            found.append(Finding(topic, "ok", text))
     return found
 
 

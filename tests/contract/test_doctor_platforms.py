@@ -22,6 +22,8 @@ WATCHED = {
 TROUBLE = """
 [emulator_model.scaling]
 policy = "none"
+[emulator_model.cluster]
+node_scaler = "cluster-autoscaler"
 [emulator_model.faults]
 denied = {denied}
 """
@@ -121,5 +123,6 @@ def test_what_is_denied_and_what_is_missing(platform: str, tmp_path: Path, monke
         assert "events" in str(seen["pull"].advice)
         assert seen["pull"].sight == seen["decision"].sight == "bounded"
         assert "nodes" in str(seen["provisioning"].advice)
+        assert [f.text for topic, f in told.items() if topic.startswith("node group ")] == ["1 ready, 0 to 3 nodes"]
     else:
         assert seen["emission"].sight == "invisible"

@@ -9,7 +9,7 @@ from loadgen.collect.anchors import SAGEMAKER
 from loadgen.collect.base import Answer, Reading
 from loadgen.collect.journal import Journal
 from loadgen.collect.rows import observation, sample
-from traces.clock import to_us
+from traces.clock import to_datetime, to_us
 from traces.manifest import Manifest
 from traces.run import RunDir
 from traces.schema import Gap, Observation, Sample
@@ -107,3 +107,16 @@ def test_rows_fit_the_tables(run: RunDir) -> None:
     Observation.validate(run.scan("observations").collect())
     Sample.validate(run.scan("samples").collect())
     Gap.validate(run.scan("gaps").collect())
+
+
+def test_a_long_collection_remembers_no_more_than_is_read_again(run: RunDir) -> None:
+    journal = Journal(run)
+    hours, series = 40, 14
+    for minute in range(hours * 60):
+        points = [point(1.0) | {"metric": f"m{k}", "start": to_datetime(minute * 60_000_000)} for k in range(series)]
+        journal.take(Reading(samples=points), "sagemaker")
+        journal.cut()
+    assert len(journal._sampled) <= 2 * (4 * 60 * series + journal_module._FORGET_AT)
+    newest = [point(1.0) | {"metric": "m0", "start": to_datetime((hours * 60 - 5) * 60_000_000)}]
+    journal.take(Reading(samples=newest), "sagemaker")
+    assert journal.cut().rows["samples"] == []
