@@ -36,10 +36,9 @@ def compare_runs(runs: Sequence[RunAnalysis], controls: Sequence[RunAnalysis] = 
     refuse_incomparable(runs)
     arms = arms_of(runs)
     if len(arms) < 2:
-        raise BadInputError(
-            f'all runs have the condition "{runs[0].manifest.condition}": nothing to compare; '
-            "name the arms with [run] condition in the scenario"
-        )
+        name = runs[0].manifest.condition
+        shared = "the same run twice" if name is None else f'all runs have the condition "{name}"'
+        raise BadInputError(f"{shared}: nothing to compare; name the arms with [run] condition in the scenario")
     control_arms = arms_of(controls)
     for arm in (*arms, *control_arms):
         if not arm.events:

@@ -78,9 +78,12 @@ def seen_until_us(inputs: RunInputs, seen: Sequence[Sighting]) -> int | None:
 
 
 def units_at_start(context: Context) -> int | None:
-    """Return the number of instances when collection began: as described, or else what the first change was from."""
+    """Return the number of instances when collection began: as described, or else what the first change was from.
+
+    A description made after a decision (a stretch that was read afterwards) says nothing about the start.
+    """
     count = described_units(context.inputs.snapshots, "first")
-    if count is not None:
+    if count is not None and not _described_late(context):
         return count
     changes = (rise for s in context.seen if s.anchor == "in_service" and (rise := count_rise(s)) is not None)
     return next((before for before, _ in changes), None)
@@ -118,6 +121,19 @@ def described_units(snapshots: dict[str, Any], when: Literal["first", "last"]) -
         if isinstance(found, int):
             return found
     return None
+
+
+def _described_late(context: Context) -> bool:
+    """Tell whether the first snapshot of what is scaled was taken after something had been decided."""
+    first = next((found for name in _COUNTS if (found := context.inputs.snapshots.get(f"{name}-first"))), None)
+    noted = first.get("_ramptrace") if isinstance(first, dict) else None
+    received_us = noted.get("received_us") if isinstance(noted, dict) else None
+    if not isinstance(received_us, int):
+        return False
+    at_us = context.inputs.manifest.clock.to_endpoint_us(received_us)
+    since = since_us(context)
+    decided = [s.hi_us for s in context.seen if s.anchor == "decision" and s.hi_us is not None]
+    return any(at < at_us - US_PER_S and (since is None or at >= since) for at in decided)
 
 
 _COUNTS: Final = {

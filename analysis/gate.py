@@ -78,7 +78,7 @@ def judge(threshold: Threshold, run: RunAnalysis, baseline: Sequence[RunAnalysis
     ends = {threshold.holds(found.lo), threshold.holds(found.hi)}
     status: Status = "inconclusive" if len(ends) == 2 else "pass" if ends == {True} else "fail"
     reason = f"measured {told(found, threshold.quantity)}"
-    if status == "inconclusive":
+    if status == "inconclusive" and not math.isinf(found.at):
         reason += ": the limit lies within the bounds"
     if status == "fail" and threshold.quantity.function == "regression":
         reason += _blame(threshold.quantity, run, baseline)
@@ -103,6 +103,8 @@ def held(run: RunAnalysis) -> list[Judgement]:
 def told(found: Measured, quantity: Quantity) -> str:
     """Return a measured value for people, with its bounds where they differ."""
     write = _writer(quantity)
+    if math.isinf(found.at):
+        return f"at least {write(found.lo)}: a scale-out had not ended"
     bounds = "" if found.lo == found.hi else f" [{write(found.lo)} … {write(found.hi)}]"
     if quantity.function == "count":
         return f"{write(found.at)}{bounds}"

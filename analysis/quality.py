@@ -163,7 +163,9 @@ def _gaps(inputs: RunInputs) -> list[Finding]:
     for row in grouped.sort("source", "reason").iter_rows(named=True):
         until = ", and not readable at the end" if row["open"] else ""
         long = f", longest {format_duration(row['longest'])}" if row["longest"] else ""
-        text = f"{row['source']} could not be read {row['n']} time(s): {row['reason']}{long}{until}"
+        what = "lost rows, the disk was full," if row["reason"] == "disk" else "could not be read"
+        why = "" if row["reason"] == "disk" else f": {row['reason']}"
+        text = f"{row['source']} {what} {row['n']} time(s){why}{long}{until}"
         found.append(_finding("gap", "warning", text))
     return found
 

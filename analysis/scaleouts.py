@@ -78,7 +78,8 @@ def find_steps(seen: Sequence[Sighting], units_at_start: int | None, since_us: i
         desired = _integer(sighting.detail, "desired", "to")
         before = _integer(sighting.detail, "from")
         before = current if before is None else before
-        if desired is None or before is None or desired > before:
+        rises = not _calls_for_fewer(sighting, seen) if before is None else desired is None or desired > before
+        if rises:
             done = next((s for s in seen if s.anchor == "in_service" and _same_activity(s, sighting)), None)
             steps.append(
                 Step(decision=sighting, scaling_id=sighting.scaling_id, units_before=before, desired=desired, done=done)
@@ -86,6 +87,13 @@ def find_steps(seen: Sequence[Sighting], units_at_start: int | None, since_us: i
         if desired is not None and not (steps and steps[-1].decision is sighting and steps[-1].failed):
             current = desired
     return steps
+
+
+def _calls_for_fewer(decision: Sighting, seen: Sequence[Sighting]) -> bool:
+    """Tell whether the alarm behind a decision is raised by a metric that is low."""
+    name = decision.detail.get("alarm_name")
+    compared = (s.detail.get("comparison") for s in seen if name is not None and s.detail.get("alarm_name") == name)
+    return "-AlarmLow-" in str(name) or any(str(comparison).startswith("LessThan") for comparison in compared)
 
 
 def _same_activity(sighting: Sighting, other: Sighting) -> bool:

@@ -125,7 +125,7 @@ def _judge_windows(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, str
     return (
         INVALID if share > limits.invalid_untrusted_share else DEGRADED,
         f"latencies cannot be trusted in {share:.1%} of the run's windows; "
-        + _remedy(limits.invalid_lag_p99_ms, fidelity),
+        + _remedy(limits.invalid_lag_p99_ms, fidelity, stalled=fidelity.untrusted.stalled),
     )
 
 
@@ -136,7 +136,7 @@ def _judge_processor(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, s
     return DEGRADED, f"the load generator used its core {ran:.0%} of the time: it is saturated; {_MORE_CORES}"
 
 
-def _remedy(p99_ms: float, fidelity: Fidelity) -> str:
+def _remedy(p99_ms: float, fidelity: Fidelity, *, stalled: bool = False) -> str:
     hub, connect = fidelity.hub_latency_p99_ms or 0.0, fidelity.connect_p99_ms or 0.0
     waited, ran = fidelity.cpu_wait_share or 0.0, fidelity.cpu_share or 0.0
     if fidelity.max_in_flight and hub < p99_ms / 4:
@@ -148,7 +148,7 @@ def _remedy(p99_ms: float, fidelity: Fidelity) -> str:
         )
     if ran > _FULL_SHARE:
         return f"the load generator used its core {ran:.0%} of the time: {_MORE_CORES}"
-    if hub >= p99_ms / 4:
+    if stalled or hub >= p99_ms / 4:
         return f"this machine was busy: give the load generator a core of its own, or {_MORE_CORES}"
     if connect >= p99_ms / 4:
         return (

@@ -26,10 +26,14 @@ _LATE_SHARE = 0.01
 
 
 class Untrusted(msgspec.Struct, frozen=True, kw_only=True):
-    """`intervals` [{start_us, end_us, why}] in client µs since 1970, and the share of the run that they cover."""
+    """`intervals` [{start_us, end_us, why}] in client µs since 1970, and the share of the run that they cover.
+
+    `stalled`: in at least half of the windows the client's own loop stood still.
+    """
 
     intervals: list[dict[str, Any]]
     share: float
+    stalled: bool = False
 
 
 def find_untrusted(requests: pl.LazyFrame, stalls: pl.LazyFrame, *, window_us: int, limit_us: int) -> Untrusted:
@@ -51,7 +55,12 @@ def find_untrusted(requests: pl.LazyFrame, stalls: pl.LazyFrame, *, window_us: i
     bad = pl.concat([late, still]).group_by("window").agg(pl.col("lag_us", "stall_us", "lost").max()).sort("window")
     found = bad.collect().to_dicts()
     windows = last // width - first // width + 1
-    return Untrusted(intervals=_joined(found, width), share=round(len(found) / windows, 6))
+    still_too = sum(window["stall_us"] > 0 for window in found)
+    return Untrusted(
+        intervals=_joined(found, width),
+        share=round(len(found) / windows, 6),
+        stalled=bool(found) and 2 * still_too >= len(found),
+    )
 
 
 def _late(requests: pl.LazyFrame, width: int, limit_us: int) -> pl.LazyFrame:

@@ -76,11 +76,10 @@ def _startups(runs: Sequence[RunAnalysis]) -> tuple[list[float], list[float]]:
     """Return the start-ups of an arm (s), and how long those that never ended were watched."""
     times, censored = [], []
     for run in runs:
-        ended = run.manifest.finished_us
         for found in run.scale_outs:
             if found.startup_us is not None:
                 times.append(found.startup_us / US_PER_S)
-            elif ended is not None:
-                watched = run.manifest.clock.to_endpoint_us(ended) - found.decision.at_us
+            elif run.seen_until_us is not None:
+                watched = run.seen_until_us - found.decision.at_us
                 censored.append(max(watched, 0) / US_PER_S)
     return times, censored

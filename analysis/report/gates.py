@@ -37,6 +37,17 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return found.status == "skipped" or (found.status == "inconclusive" and self.undecided == "skip")
 
     @property
+    def is_unclosed(self) -> bool:
+        """Whether nobody closed the run: what was measured is what had been written until then."""
+        return self.run.manifest.state == "running"
+
+    @property
+    def remarks(self) -> list[str]:
+        """What to know of the run itself, a sentence each."""
+        unclosed = ["the run was never closed: its replay was killed, or it still runs"] if self.is_unclosed else []
+        return [*unclosed, *self.run.fidelity["reasons"]]
+
+    @property
     def exit_code(self) -> int:
         """5 for an INVALID run, which never passes; 3 when a threshold failed or nothing could be judged; else 0."""
         if self.run.fidelity["verdict"] == "INVALID":
@@ -51,7 +62,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         count = {status: sum(found.status == status for found in self.judgements) for status in MARKS}
         parts = ", ".join(f"{n} {status}" for status, n in count.items() if n)
         if self.run.fidelity["verdict"] == "INVALID":
-            return f"the run is INVALID, which is never a pass: the load generator did not hold its schedule ({parts})"
+            why = "it was never closed" if self.is_unclosed else "the load generator did not hold its schedule"
+            return f"the run is INVALID, which is never a pass: {why} ({parts})"
         if self.exit_code and all(map(self.is_skipped, self.judgements)):
             return f"the gate failed: nothing could be judged ({parts})"
         return f"the gate {'failed' if self.exit_code else 'passed'}: {parts}"
@@ -64,7 +76,7 @@ def verdict_text(verdict: Verdict) -> str:
         f"  {MARKS[found.status]} {found.threshold.text:{width}}  {_status(verdict, found)}: {found.reason}"
         for found in verdict.judgements
     ]
-    lines += [f"  ! {reason}" for reason in verdict.run.fidelity["reasons"]]
+    lines += [f"  ! {reason}" for reason in verdict.remarks]
     emulated = ["EMULATED: these figures come from an emulated endpoint"] if verdict.run.manifest.emulated else []
     return "\n".join([verdict.sentence, *lines, *emulated])
 
@@ -82,7 +94,7 @@ def verdict_entry(verdict: Verdict) -> dict[str, Any]:
         "run": verdict.run.manifest.run_id,
         "emulated": verdict.run.manifest.emulated,
         "verdict": verdict.run.fidelity["verdict"],
-        "verdict_reasons": list(verdict.run.fidelity["reasons"]),
+        "verdict_reasons": verdict.remarks,
         "passed": verdict.exit_code == 0,
         "inconclusive_counts_as": verdict.undecided,
         "gates": [

@@ -63,7 +63,7 @@ _PHASE_WORDS: Final = {
 def headline(found: ScaleOutResult) -> str:
     """Return one plain sentence on where a scale-out's time went."""
     if found.censored:
-        return "Capacity was NOT reached while the run was watched."
+        return f"Capacity was NOT reached while the run was watched.{_so_far(found)}"
     parts = sorted((p for p in found.phases if p.parent is None and p.critical_us > 0), key=lambda p: -p.critical_us)
     listed = [(p, words_for(p.phase)) for p in parts if p.critical_us >= US_PER_S]
     if found.time_to_capacity_us is not None:
@@ -78,6 +78,18 @@ def headline(found: ScaleOutResult) -> str:
     if rest:
         text += f", then {join_words([f'{words} ({format_duration(p.critical_us)})' for p, words in rest])}"
     return f"{text}."
+
+
+def _so_far(found: ScaleOutResult) -> str:
+    """Return a sentence on how far a scale-out that did not end had come, empty where nothing tells."""
+    steps = [(a.at_us, a.anchor.replace("_", " ")) for a in found.anchors if a.at_us > found.decision.at_us]
+    later = [f"{name} {format_duration(at - found.decision.at_us)} after it" for at, name in sorted(steps)[-1:]]
+    parts = [f"last seen: {one}" for one in later]
+    if found.onset is not None:
+        since = format_duration(max(found.decision.at_us - found.onset.at_us, 0))
+        parts = [f"the decision came {since} after the rise of demand", *parts]
+    text = "; ".join(parts)
+    return f" {text[0].upper()}{text[1:]}." if text else ""
 
 
 def run_headline(analysis: RunAnalysis) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import msgspec
 import polars as pl
 import pytest
+import run_builder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from run_builder import EPOCH, Case, S, Unit, after_case, build, observation, write
@@ -128,8 +129,6 @@ def test_truth_lies_within_every_bound(
 
 
 def test_time_shift_moves_instants_and_nothing_else(tmp_path, monkeypatch):
-    import run_builder
-
     first = run_entry(analyse_run(build(tmp_path / "a", Case())))
     monkeypatch.setattr(run_builder, "EPOCH", EPOCH + 86_400 * S)
     second = run_entry(analyse_run(build(tmp_path / "b", Case())))
@@ -218,8 +217,6 @@ def pull_rows(case, unit):
 
 @pytest.mark.parametrize(("pull", "download"), [(100.0, 40.0), (40.0, 100.0)])
 def test_platforms_that_date_the_pull_get_it_split(tmp_path, monkeypatch, pull, download):
-    import run_builder
-
     unit = Unit("pod-1", provisioning_s=60.0, pull_s=pull, download_s=download, start_s=20.0)
     case = Case(units=[unit], end_s=420.0)
     monkeypatch.setattr(run_builder, "unit_rows", lambda case, unit: pull_rows(case, unit)[0])
@@ -309,8 +306,6 @@ def more_steps(case, extra):
 
 
 def test_a_second_step_before_the_first_is_done_is_staging(tmp_path, monkeypatch):
-    import run_builder
-
     units = [Unit("i-1"), Unit("i-2", provisioning_s=180.0)]
     case = Case(units=units, end_s=1000.0)
     whole = run_builder.observations_of
@@ -330,8 +325,6 @@ def test_a_second_step_before_the_first_is_done_is_staging(tmp_path, monkeypatch
 
 
 def with_steps(monkeypatch, extra):
-    import run_builder
-
     whole = run_builder.observations_of
 
     def stepped(case):
@@ -366,8 +359,6 @@ def thinned(arrivals, since_s):
 
 
 def test_a_later_step_after_the_burst_has_no_onset_of_its_own(tmp_path, monkeypatch):
-    import run_builder
-
     with_steps(monkeypatch, 600.0)
     steady = run_builder.arrivals_of
     monkeypatch.setattr(run_builder, "arrivals_of", lambda case: thinned(steady(case), 700))
@@ -379,7 +370,6 @@ def test_a_later_step_after_the_burst_has_no_onset_of_its_own(tmp_path, monkeypa
 
 def test_the_onset_is_the_rise_that_exceeded_capacity(tmp_path, monkeypatch):
     """Demand rises twice, the second time by more; the first rise already was beyond what one unit can do."""
-    import run_builder
 
     def ramp(case):
         rng = random.Random(3)
@@ -425,8 +415,6 @@ def test_each_units_own_path_sums_and_definitions_stand_side_by_side(tmp_path):
 
 
 def test_a_failed_activity_is_told_and_its_retry_goes_on_in_the_same_scale_out(tmp_path, monkeypatch):
-    import run_builder
-
     whole = run_builder.observations_of
 
     def with_failure(case):
@@ -448,8 +436,6 @@ def test_a_failed_activity_is_told_and_its_retry_goes_on_in_the_same_scale_out(t
 
 
 def test_scale_in_and_old_activities_are_no_scale_outs(tmp_path, monkeypatch):
-    import run_builder
-
     whole = run_builder.observations_of
 
     def with_others(case):
@@ -474,8 +460,6 @@ def test_alarm_stamped_after_its_decision_is_reported_and_left_out(tmp_path):
 
 
 def test_weights_are_those_of_the_innermost_engine_and_ready_is_the_last_line(tmp_path, monkeypatch):
-    import run_builder
-
     whole = run_builder.unit_rows
 
     def with_lines(case, unit):
@@ -511,6 +495,38 @@ def test_a_snapshot_of_another_shape_is_no_obstacle(tmp_path):
         (run / "snapshots" / f"{name}.json").write_text('{"ProductionVariants": [3], "PrimaryContainer": 4}')
     found = analyse_run(run)
     assert found.scale_outs[0].time_to_capacity_us is not None
+
+
+def read_afterwards(path, monkeypatch):
+    """Make a run as it is read once all is over: three units are described, and nobody polled while they came."""
+    case = Case()
+    told = run_builder.observations_of(case)
+    rows = [row for row in told if row["source"] != "sagemaker:describe-endpoint"]
+    assert len(rows) < len(told)
+    monkeypatch.setattr(run_builder, "observations_of", lambda _: rows)
+    run = build(path, case)
+    sent_us = case.clock.to_client_us(EPOCH + 3000 * S)
+    stamp = {"_ramptrace": {"sent_us": sent_us, "received_us": sent_us + 5000}}
+    RunDir.open(run).write_snapshot("describe-endpoint-first", run_builder.endpoint(3) | stamp)
+    return analyse_run(run)
+
+
+def test_what_is_described_after_all_is_over_was_not_so_at_the_start(tmp_path, monkeypatch):
+    (found,) = read_afterwards(tmp_path / "run", monkeypatch).scale_outs
+    assert (found.units_before, found.units_desired) == (None, 3)
+    assert found.startup_us == pytest.approx(525 * S, abs=2 * S)
+
+
+def test_a_scale_in_is_none_where_the_units_before_are_unknown(tmp_path, monkeypatch):
+    name = "TargetTracking-endpoint/demo/variant/AllTraffic-AlarmLow-1"
+    said = {"desired": 2, "status_code": "Successful", "alarm_name": name}
+    fell = ("application-autoscaling:activity", "decision", 5, 5, "reported", "service", "low")
+    case = Case()
+    row = observation(case, *fell, detail=said, scaling_id="low")
+    plain = run_builder.observations_of
+    monkeypatch.setattr(run_builder, "observations_of", lambda c: [row, *plain(c)])
+    (found,) = read_afterwards(tmp_path / "run", monkeypatch).scale_outs
+    assert (found.units_before, found.units_desired) == (2, 3)
 
 
 def test_an_interrupted_load_ends_with_what_was_sent_not_with_what_was_planned(tmp_path):

@@ -93,6 +93,7 @@ def test_a_killed_run_says_that_its_scale_out_had_not_ended(partial, tmp_path):
     for told in (ramptrace("analyse", partial.killed), ramptrace("report", partial.killed, "--text")):
         assert told.code == 0
         assert told.out.startswith("Capacity was NOT reached while the run was watched.")
+        assert "The decision came" in told.out
         assert "the run was never closed" in told.out
     (found,) = analysis_of(partial.killed)["scale_outs"]
     assert (found["time_to_capacity_s"], found["startup_s"]) == (None, None)
@@ -107,6 +108,7 @@ def test_a_killed_run_passes_no_gate_on_capacity(partial, limit, status):
     verdict = json.loads(done.out)
     assert [gate["status"] for gate in verdict["gates"]] == [status]
     assert verdict["passed"] is False
+    assert "the run was never closed: its replay was killed, or it still runs" in verdict["verdict_reasons"]
 
 
 def test_events_alone_are_attributed_but_for_what_only_load_shows(partial, tmp_path):

@@ -83,6 +83,7 @@ def made(lags, **more) -> Fidelity:
         (made([1.0] * 100, untrusted=Untrusted(intervals=[], share=0.01)), "VALID", None),
         (made([1.0] * 100, untrusted=Untrusted(intervals=[], share=0.02)), "DEGRADED", "2.0% of the run"),
         (made([1.0] * 100, untrusted=Untrusted(intervals=[], share=0.6)), "INVALID", "60.0% of the run"),
+        (made([1.0] * 100, untrusted=Untrusted(intervals=[], share=0.1, stalled=True)), "DEGRADED", "core of its own"),
         (made([1.0] * 100, not_sent={"run_time": 90}), "VALID", None),
         (made([1.0] * 100, not_sent={"aborted": 90}), "DEGRADED", "--resume"),
         (made([60.0] * 100, hub_latency_p99_ms=40.0), "INVALID", "core of its own"),

@@ -51,6 +51,16 @@ def test_late_windows_that_touch_are_one_interval_with_its_worst_lag():
     )
 
 
+def test_whether_the_loop_itself_stood_still_is_told_apart():
+    lags = [1.0] * 100
+    lags[23], lags[70] = 60, 51
+    late = find_untrusted(requests(lags), NO_STALLS, window_us=S, limit_us=50_000)
+    both = find_untrusted(
+        requests(lags), stalls((BEGIN + 2 * S, BEGIN + 2 * S + 1, 61_000)), window_us=S, limit_us=50_000
+    )
+    assert (late.stalled, both.stalled) == (False, True)
+
+
 def test_one_late_request_in_a_hundred_is_within_p99():
     lags = [1.0] * 1000
     lags[5] = 500.0
