@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from loadgen.collect.base import Reading, Row, Source, SourceError, Stream
+from loadgen.collect.base import Looking, MissingError, Reading, Row, Source, SourceError, Stream
 from loadgen.collect.journal import Journal
 from loadgen.collect.opening import opened
 from loadgen.collect.platform import Platform, Say
@@ -128,12 +129,14 @@ async def _read(
     since_us, until_us = span_us
     started_us = clock.now_us()
     oldest_us = since_us if source.kept_us is None else now_us - source.kept_us
-    if not isinstance(source, Source):
+    polled = isinstance(source, Source)
+    read = _reader(source, until_us)
+    if read is None:
         return Told(source=source.name, kept="nothing", detail="it tells only while it happens")
     found = [0, 0]
     try:
         for _ in range(_POLLS_AT_MOST):
-            reading = await _patiently(source, until_us)
+            reading = await _patiently(read)
             reading.observations = [row for row in reading.observations if _in_span(row, span_us)]
             reading.samples = [row for row in reading.samples if since_us <= to_us(row["start"]) <= until_us]
             before = journal.pending()
@@ -142,11 +145,17 @@ async def _read(
             found = [total + more for total, more in zip(found, new, strict=True)]
             if reading.failures:
                 raise reading.failures[0]
-            if not any(new):
+            if not any(new) or not polled:
                 break
+    except MissingError as error:
+        return Told(source=source.name, kept="nothing", detail=str(error))
     except SourceError as error:
         journal.add("gaps", gap(source.name, error.reason, started_us, None, str(error)))
         return Told(source=source.name, kept="failed", observations=found[0], samples=found[1], detail=str(error))
+    if source.kept_us == 0 and not polled:
+        kept = "part" if any(found) else "nothing"
+        detail = "of objects that still exist; those deleted since tell nothing"
+        return Told(source=source.name, kept=kept, observations=found[0], samples=found[1], detail=detail)
     if source.kept_us == 0:
         return Told(source=source.name, kept="nothing", detail="only the present state is kept, and was read")
     if oldest_us <= since_us:
@@ -164,16 +173,23 @@ def _to_client(clock: ClientClock, now_us: int) -> Any:
     return lambda endpoint_us: present_us - (now_us - endpoint_us)
 
 
-async def _patiently(source: Source, until_us: int) -> Reading:
+def _reader(source: Source | Stream, until_us: int) -> Callable[[], Awaitable[Reading]] | None:
+    """Return how a source is read once; `None` for a stream that cannot be."""
+    if isinstance(source, Source):
+        return partial(source.poll, until_us)
+    return source.look if isinstance(source, Looking) else None
+
+
+async def _patiently(read: Callable[[], Awaitable[Reading]]) -> Reading:
     for attempt in range(_TRIES):
         try:
-            return await source.poll(until_us)
+            return await read()
         except SourceError as error:
             if error.retry_s is None or attempt == _TRIES - 1:
                 raise
         except Exception as error:
             # A strange answer, or an adapter's bug, must not end the whole reading.
-            raise SourceError(f"{source.name}: {type(error).__name__}: {said(error)}") from error
+            raise SourceError(f"{type(error).__name__}: {said(error)}") from error
     raise AssertionError
 
 

@@ -127,9 +127,10 @@ class ServiceConfiguration:
         self.log_streams = log_streams(definition)
         self._watched.checked = any(c.get("healthCheck") for c in definition.get("containerDefinitions") or ())
         reading.snapshots["describe-task-definition"] = with_environments(definition)
-        if not self._denied:
+        if self._watched.providers and not self._denied:
             try:
-                answer = await self._api.call("describe_capacity_providers")
+                # Without names it would list those of everybody in the account.
+                answer = await self._api.call("describe_capacity_providers", capacityProviders=self._watched.providers)
                 reading.snapshots["describe-capacity-providers"] = answer.data
             except DeniedError as error:
                 self._denied = True
@@ -151,6 +152,8 @@ def learn(watched: EcsService, service: Mapping[str, Any]) -> None:
     groups = (balancer.get("targetGroupArn") for balancer in service.get("loadBalancers") or ())
     watched.target_groups = [str(group) for group in groups if group]
     watched.task_definition = service.get("taskDefinition")
+    strategy = (one.get("capacityProvider") for one in service.get("capacityProviderStrategy") or ())
+    watched.providers = sorted({str(name) for name in strategy if name})
 
 
 def event_rows(event: Mapping[str, Any], answer: Answer, watched: EcsService) -> list[Row]:

@@ -41,6 +41,8 @@ class EcsService:
         self.since_us = since_us
         self.target_groups: list[str] | None = None
         self.task_definition: str | None = None
+        self.providers: list[str] = []
+        """Capacity providers of the service, by name."""
         self.checked: bool | None = None
         """Whether a container has a health check; `None` until the task definition has been read."""
         self.tasks: dict[str, Mapping[str, Any]] = {}

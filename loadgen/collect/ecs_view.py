@@ -78,8 +78,22 @@ def _service(snapshots: Mapping[str, Any]) -> list[Finding]:
     if len(service.get("deployments") or ()) > 1:
         advice = "wait for it: the tasks that it starts look like a scale-out"
         found.append(Finding("deployment", "warn", "one is under way", advice))
+    found += _machines(snapshots)
     if _balanced(service):
         found.append(Finding("load balancer", "ok", "a target group says when a task serves"))
+    return found
+
+
+def _machines(snapshots: Mapping[str, Any]) -> list[Finding]:
+    """Return the Auto Scaling groups that the service's capacity providers launch machines from."""
+    listed = (snapshots.get("describe-capacity-providers") or {}).get("capacityProviders") or ()
+    found = []
+    for provider in listed:
+        arn = (provider.get("autoScalingGroupProvider") or {}).get("autoScalingGroupArn")
+        if arn:
+            group = str(arn).rpartition("/")[2]
+            advice = "watch it too, as [collect.ec2], and it is seen when its machines were asked for and launched"
+            found.append(Finding("capacity provider", "ok", f"{provider.get('name')}, of the group {group}", advice))
     return found
 
 

@@ -7,8 +7,10 @@ in-cluster service accounts.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
 import aiohttp
@@ -81,6 +83,8 @@ class Cluster:
         self._offsets = offsets
         self._url, self._kubeconfig, self._context = url, kubeconfig, context
         self._client: Any = None
+        self._refused = False
+        """Whether the credentials were refused since they were last read."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -95,9 +99,7 @@ class Cluster:
             settings.host = self._url.rstrip("/")
         else:
             try:
-                await config.load_config(
-                    config_file=self._kubeconfig, context=self._context, client_configuration=settings
-                )
+                await self._set_up(settings)
             except (config.ConfigException, OSError) as error:
                 raise BadInputError(
                     f"no Kubernetes cluster is set up ({redact(str(error))}); set KUBECONFIG, or kubeconfig and "
@@ -106,6 +108,34 @@ class Cluster:
         self._client = client.ApiClient(settings)
         self._client.user_agent = "ramptrace"
         return self
+
+    async def _set_up(self, settings: Any) -> None:
+        """Read the cluster's address and the credentials: of kubeconfig where there is one, else of this pod."""
+        from kubernetes_asyncio import config
+
+        if self._kubeconfig is None and self._context is None and not _has_kubeconfig():
+            config.load_incluster_config(client_configuration=settings)
+            return
+        loader = await config.load_kube_config(
+            config_file=self._kubeconfig, context=self._context, client_configuration=settings
+        )
+
+        one_at_a_time = asyncio.Lock()
+
+        async def renew(configuration: Any) -> None:
+            # Tokens of exec plug-ins live for minutes (EKS: 15); one that states no end is renewed once it is refused.
+            async with one_at_a_time:
+                try:
+                    if self._refused:
+                        self._refused = False
+                        await loader.load_and_set(configuration)
+                    elif hasattr(loader, "exec_plugin_expiry") and await loader.load_from_exec_plugin():
+                        configuration.api_key["BearerToken"] = loader.token
+                except Exception as error:  # whatever a plug-in does
+                    told = redact(str(error))
+                    raise ExpiredError(f"kubernetes: the credentials cannot be renewed: {told}") from error
+
+        settings.refresh_api_key_hook = renew
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
@@ -177,6 +207,7 @@ class Cluster:
             raise SourceUnreachableError(redact(f"{called(path)}: {type(error).__name__} {error}")) from error
         async with response:
             self._offsets.read(SERVICE, response.headers.get("Date"), sent_us, self._clock.now_us())
+            self._refused |= response.status == 401
             if response.status not in {200, 201}:
                 raise refused(response.status, await _message(response), path)
             yield response, sent_us
@@ -202,6 +233,10 @@ def called(path: str) -> str:
     'kubernetes horizontalpodautoscalers'
     """
     return f"kubernetes {path.rpartition('/')[2]}"
+
+
+def _has_kubeconfig() -> bool:
+    return bool(os.environ.get("KUBECONFIG")) or Path("~/.kube/config").expanduser().exists()
 
 
 async def _message(response: aiohttp.ClientResponse) -> str:

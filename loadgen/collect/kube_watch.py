@@ -32,10 +32,9 @@ class Kind(Protocol):
 class ObjectStream:
     """Follows one kind; one that the cluster need not have (an operator's) is `optional`, and waited for.
 
-    `query` gives the parameters that select the objects, once the platform is open.
+    `kept_us` is how long the cluster keeps what is not there any more. `query` gives the parameters that select the
+    objects, once the platform is open.
     """
-
-    kept_us: int | None = 0
 
     def __init__(
         self,
@@ -47,10 +46,12 @@ class ObjectStream:
         period_us: int,
         query: Callable[[], Mapping[str, str]] = dict,
         optional: bool = False,
+        kept_us: int = 0,
         permissions: Sequence[ClusterRule] = (),
     ) -> None:
         self.name = name
         self.period_us = period_us
+        self.kept_us: int | None = kept_us
         self.permissions = permissions
         self._api = api
         self._path = path

@@ -21,7 +21,10 @@ from loadgen.collect.kube_watch import Kind, ObjectStream
 from loadgen.collect.platform import SEEN, ClusterRule, Context, Finding, PhaseView
 from loadgen.collect.probe import Probe, probe_urls
 from loadgen.collect.redaction import redact
+from traces.units import US_PER_S
 
+_EVENTS_KEPT_US: Final = 3_600 * US_PER_S
+"""How long a cluster keeps events unless it is told otherwise."""
 _READ: Final = ("get", "list", "watch")
 RULES: Final = {
     "deployments": ClusterRule("apps", ("deployments",), _READ, "the workload, its counts and its selector"),
@@ -116,7 +119,7 @@ class Kubernetes:
             ),
             stream("nodes", "/api/v1/nodes", Nodes(work)),
             stream("nodeclaims", "/apis/karpenter.sh/v1/nodeclaims", NodeClaims(work)),
-            stream("events", f"/api/v1{own}/events", Events(work, scalers)),
+            stream("events", f"/api/v1{own}/events", Events(work, scalers), kept_us=_EVENTS_KEPT_US),
         ]
         if section.autoscaler_status:
             found.append(self._autoscaler_status(section.autoscaler_status))

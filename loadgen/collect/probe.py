@@ -6,6 +6,7 @@ old answer and the first answer that was new.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -59,12 +60,18 @@ class Probe:
         """Return the stages that changed."""
         reading = Reading()
         async with _session(self._verify) as http:
-            for unit, url in sorted(self._urls().items()):
-                answer = await self._stage(http, url)
-                reading.observations += self._stage_rows(unit, answer)
-                if unit not in self._served and answer.data["stage"] == "ready" and self._metrics:
-                    reading.observations += await self._served_rows(http, unit, url)
+            # Side by side: one that does not answer in time may not widen the others' intervals.
+            asked = [self._unit_rows(http, unit, url) for unit, url in sorted(self._urls().items())]
+            for rows in await asyncio.gather(*asked):
+                reading.observations += rows
         return reading
+
+    async def _unit_rows(self, http: aiohttp.ClientSession, unit: str, url: str) -> list[Row]:
+        answer = await self._stage(http, url)
+        rows = self._stage_rows(unit, answer)
+        if unit not in self._served and answer.data["stage"] == "ready" and self._metrics:
+            rows += await self._served_rows(http, unit, url)
+        return rows
 
     async def _stage(self, http: aiohttp.ClientSession, url: str) -> Answer:
         sent_us = self._clock.now_us()
@@ -104,13 +111,15 @@ class Probe:
 
     async def look(self) -> Reading:
         """Return each unit's stage, and whether its metrics tell of answers, as a snapshot by unit."""
-        found: dict[str, Any] = {}
         async with _session(self._verify) as http:
-            for unit, url in sorted(self._urls().items()):
-                stage = (await self._stage(http, url)).data["stage"]
-                counted = stage == "ready" and self._metrics and await self._has_served(http, url) is not None
-                found[unit] = {"stage": stage, "counter": bool(counted)}
-        return Reading(snapshots={PROBED: found})
+            asked = {unit: self._looked(http, url) for unit, url in sorted(self._urls().items())}
+            told = await asyncio.gather(*asked.values())
+        return Reading(snapshots={PROBED: dict(zip(asked, told, strict=True))})
+
+    async def _looked(self, http: aiohttp.ClientSession, url: str) -> dict[str, Any]:
+        stage = (await self._stage(http, url)).data["stage"]
+        counted = stage == "ready" and self._metrics and await self._has_served(http, url) is not None
+        return {"stage": stage, "counter": bool(counted)}
 
     async def _served_rows(self, http: aiohttp.ClientSession, unit: str, url: str) -> list[Row]:
         sent_us = self._clock.now_us()

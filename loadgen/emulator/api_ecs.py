@@ -76,7 +76,7 @@ def describe_container_instances(model: EndpointModel, request: Mapping[str, Any
                 "status": "ACTIVE",
                 "registeredAt": at(joined_us),
                 "agentConnected": True,
-                "capacityProviderName": f"{config.endpoint_name}-machines",
+                "capacityProviderName": _provider(config),
             }
         )
     return {"containerInstances": found, "failures": failures}
@@ -113,22 +113,19 @@ def describe_task_definition(model: EndpointModel, request: Mapping[str, Any]) -
     return {"taskDefinition": definition}
 
 
-def describe_capacity_providers(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - a handler
-    """Return DescribeCapacityProviders' members."""
+def describe_capacity_providers(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return DescribeCapacityProviders' members: without names those of the whole account, another team's too."""
     config = model.config
-    if config.cluster.launch_type == "FARGATE":
-        return {"capacityProviders": [{"name": "FARGATE", "status": "ACTIVE"}]}
-    group = arn(config, "autoscaling", f"autoScalingGroup:1:autoScalingGroupName/{config.endpoint_name}-machines")
-    provider = {"autoScalingGroupArn": group, "managedScaling": {"status": "ENABLED", "targetCapacity": 100}}
-    return {
-        "capacityProviders": [
-            {
-                "name": f"{config.endpoint_name}-machines",
-                "status": "ACTIVE",
-                "autoScalingGroupProvider": provider,
-            }
-        ]
+    found: dict[str, dict[str, Any]] = {
+        name: {"name": name, "status": "ACTIVE"} for name in ("FARGATE", "another-teams")
     }
+    if config.cluster.launch_type == "EC2":
+        group = arn(config, "autoscaling", f"autoScalingGroup:1:autoScalingGroupName/{_provider(config)}")
+        told = {"autoScalingGroupArn": group, "managedScaling": {"status": "ENABLED", "targetCapacity": 100}}
+        found[_provider(config)] = {"name": _provider(config), "status": "ACTIVE", "autoScalingGroupProvider": told}
+    wanted = request.get("capacityProviders") or list(found)
+    missing = [{"arn": name, "reason": "MISSING"} for name in wanted if name not in found]
+    return {"capacityProviders": [found[name] for name in wanted if name in found], "failures": missing}
 
 
 def describe_target_health(model: EndpointModel, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,7 +200,7 @@ def _service(model: EndpointModel) -> dict[str, Any]:
         "desiredCount": model.fleet.desired,
         "runningCount": len(running),
         "pendingCount": len(alive) - len(running),
-        "launchType": config.cluster.launch_type,
+        "capacityProviderStrategy": [{"capacityProvider": _provider(config), "weight": 1, "base": 0}],
         "taskDefinition": _definition_arn(config),
         "loadBalancers": [balancer] if config.cluster.load_balancer else [],
         "events": _events(model),
@@ -276,7 +273,7 @@ def _task(model: EndpointModel, unit: Unit) -> dict[str, Any]:
         task["connectivity"], task["connectivityAt"] = "CONNECTED", at(start.launched_us)
     if config.cluster.launch_type == "EC2" and placed:
         task["containerInstanceArn"] = _machine_arn(config, unit)
-        task["capacityProviderName"] = f"{config.endpoint_name}-machines"
+        task["capacityProviderName"] = _provider(config)
     if config.cluster.launch_type == "FARGATE":
         task["platformVersion"] = "1.4.0"
     return task
@@ -294,6 +291,10 @@ def _task_arn(config: EmulatorConfig, unit: Unit) -> str:
 
 def _service_arn(config: EmulatorConfig) -> str:
     return arn(config, "ecs", f"service/{config.endpoint_name}/{config.endpoint_name}")
+
+
+def _provider(config: EmulatorConfig) -> str:
+    return "FARGATE" if config.cluster.launch_type == "FARGATE" else f"{config.endpoint_name}-machines"
 
 
 def _definition_arn(config: EmulatorConfig) -> str:

@@ -60,6 +60,7 @@ def test_a_service_on_ecs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {f.status for topic, f in told.items() if topic.startswith("permission ")} == {"ok"}
     assert told["scaling limits"].text == "1 to 3 units"
     assert told["container log"].text == "/ecs/demo"
+    assert told["capacity provider"].text == "demo-machines, of the group demo-machines"
     assert told["clock"].status == "ok"
 
 

@@ -14,6 +14,7 @@ from loadgen.collect.ecs_tasks import EcsService, task_rows
 from loadgen.collect.redaction import REDACTED, kept
 from loadgen.collect.scaling import activity_rows as scaling_rows
 from loadgen.collect.target_health import TargetHealth
+from tests.loadgen.collect.virtual_platforms import collect
 from traces.clock import to_datetime, to_us
 
 US = 1_000_000
@@ -250,3 +251,13 @@ def test_a_target_that_comes_back_is_no_new_unit(old: str) -> None:
     )
     rows = [row for _ in range(2) for row in asyncio.run(source.poll(T0)).observations]
     assert [row["anchor"] for row in rows] == [None]
+
+
+def test_only_the_services_own_capacity_providers_are_kept() -> None:
+    """Without names the operation lists those of everybody in the account."""
+    providers = [
+        collect("ecs", seed).snapshots["describe-capacity-providers"]["capacityProviders"] for seed in range(4)
+    ]
+    names = {provider["name"] for listed in providers for provider in listed}
+    assert names == {"demo-machines", "FARGATE"}
+    assert {len(listed) for listed in providers} == {1}

@@ -64,3 +64,40 @@ def test_addresses_of_units_are_asked_as_they_come() -> None:
     probe = Probe(context, lambda: probe_urls(addresses, 9))
     assert asyncio.run(probe.poll(0)).observations == []
     assert probe.period_us == context.section.poll_us
+
+
+def test_a_unit_that_does_not_answer_delays_no_other() -> None:
+    """The first unit answers only once the second was asked: one after the other, it never would."""
+    state = {"ready": False}
+
+    async def run() -> list[tuple[str, str]]:
+        asked = asyncio.Event()
+
+        async def first(_request: web.Request) -> web.Response:
+            await asked.wait()
+            return web.Response(status=200 if state["ready"] else 503)
+
+        async def second(_request: web.Request) -> web.Response:
+            asked.set()
+            return web.Response(status=200 if state["ready"] else 503)
+
+        app = web.Application()
+        app.router.add_get("/a/health", first)
+        app.router.add_get("/b/health", second)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        section = CollectSection(probe=ProbeSection(units={"a": f"{base}/a", "b": f"{base}/b"}, metrics=""))
+        (probe,) = ProbePlatform(SimpleNamespace(section=section, clock=ClientClock())).sources()
+        await probe.poll(0)
+        asked.clear()
+        state["ready"] = True
+        rows = (await probe.poll(0)).observations
+        asked.clear()
+        looked = (await probe.look()).snapshots["probe"]
+        await runner.cleanup()
+        assert {told["stage"] for told in looked.values()} == {"ready"}
+        return [(row["unit_id"], row["anchor"]) for row in rows if row["anchor"]]
+
+    assert asyncio.run(run()) == [("a", "ready"), ("b", "ready")]
