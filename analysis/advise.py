@@ -116,6 +116,11 @@ def advise(
         path, window_us, documents, changes, demand=demand, ttft_s=ttft_s, price_per_hour=price_per_hour
     )
     as_it_is = outcomes[_AS_IT_IS]
+    if not any(map(_time, as_it_is)):
+        raise BadInputError(
+            f"{path}: the model fitted to the run serves its load with the units that were there at first, so that it "
+            "cannot tell what would help; units have to be seen saturated: send more, or longer requests"
+        )
     advices = [_advice(lever, as_it_is, outcomes[lever.name]) for lever in levers]
     advices.sort(key=lambda a: (not a.applies, a.time_to_capacity_s.p50, a.violations.p50, a.lever.name))
     return Advised(

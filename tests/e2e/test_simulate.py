@@ -11,6 +11,7 @@ import msgspec
 import polars as pl
 import pytest
 
+from analysis.advise import advise
 from analysis.analyse import analyse_run
 from analysis.pareto import front
 from analysis.profile import fit_profile
@@ -22,6 +23,7 @@ from loadgen.emulator.virtual import prepare, simulate, start_of
 from loadgen.scenario_file import build_scenario
 from loadgen.strict_toml import convert_strictly
 from tests.random_scale_outs import held
+from traces.errors import BadInputError
 from traces.run import RunDir, write_parquet
 from traces.synth import Lengths, Step, synthesise
 
@@ -189,6 +191,18 @@ def test_a_sweep_ranks_variants_and_draws_them(tmp_path):
     assert not cold["pareto"]
     assert (tmp_path / "sweep" / "pareto.svg").read_text().startswith("<svg")
     assert pl.read_parquet(tmp_path / "sweep" / "sweep.parquet").height == 4
+
+
+def test_a_model_that_needs_no_more_units_gives_no_advice(slow_run, tmp_path):
+    class Idle:
+        """A simulator in which the first units are enough."""
+
+        def predict(self, _run, _window_us, documents, changes, **_more):
+            return {name: [{"time_to_capacity_s": 0.0, "horizon_s": 600.0}] * len(documents) for name in changes}
+
+    asked = {"image_gb": None, "model_gb": None, "image_cache": None, "draws": 2, "ttft_s": 2.0, "price_per_hour": None}
+    with pytest.raises(BadInputError, match="cannot tell what would help"):
+        advise(tmp_path / slow_run[0], Idle(), **asked)
 
 
 def test_advice_ranks_levers_and_says_what_stands_in_the_way(slow_run, tmp_path):
