@@ -59,7 +59,7 @@ def least_effect(bursts: int) -> float:
 
 def _sigma(cv: float) -> float:
     """Return the standard deviation of the logarithm of lognormal times with coefficient of variation `cv`."""
-    return math.sqrt(math.log(1 + cv * cv))
+    return math.sqrt(math.log1p(cv * cv))
 
 
 def bursts_needed(reduction: float, cv: float) -> int:
@@ -68,11 +68,14 @@ def bursts_needed(reduction: float, cv: float) -> int:
     >>> bursts_needed(0.51, 0.10), bursts_needed(0.20, 0.10), bursts_needed(0.10, 0.20)
     (4, 6, 60)
     """
-    effect = abs(math.log(1 - reduction)) / _sigma(cv)
+    effect = abs(math.log1p(-reduction)) / _sigma(cv)
     normal = NormalDist()
     z = normal.inv_cdf(1 - ALPHA / 2) + normal.inv_cdf(POWER)
+    closed = 2 / _MANN_WHITNEY * (z / effect) ** 2
+    if closed > _MOST_SIMULATED:
+        return math.ceil(closed) + 1
     # The closed form is never too high: what is needed lies at it or a few bursts above.
-    bursts = max(LEAST_FOR_A_VERDICT, math.floor(2 / _MANN_WHITNEY * (z / effect) ** 2))
+    bursts = max(LEAST_FOR_A_VERDICT, math.floor(closed))
     while least_effect(bursts) > effect:
         bursts += 1
     return bursts

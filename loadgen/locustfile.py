@@ -18,7 +18,7 @@ from locust import events
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadgen import web_login
+from loadgen import web_login, web_tls
 from loadgen.crew import Crew
 from loadgen.filing import refuse_remote
 from loadgen.host import ReplayHost, ReplayUser
@@ -102,12 +102,8 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
         own = {"trace": options.trace or None, "target": options.target or None}
         WorkerHost(environment, run_path=_path(options.run_dir), **own)
         return
-    if environment.web_ui is not None and options.web_login:
-        try:
-            web_login.install(environment.web_ui)
-        except RamptraceError as error:
-            logger.error("%s", error)
-            raise SystemExit(error.exit_code) from None
+    if environment.web_ui is not None:
+        _guard(environment.web_ui, options)
     if options.tags or options.exclude_tags:
         logger.warning("tags choose among Locust's tasks; a trace has none, so all of it is replayed")
         # or Locust would take the one task away, and warn of a user that has none
@@ -139,6 +135,17 @@ def _attach(environment: Environment, runner: Any, **_: Any) -> None:
         logger.info("live page: %s", address)
         if os.environ.pop(OPEN, None):
             gevent.spawn_later(_LISTENS_AFTER_S, gevent.get_hub().threadpool.apply, webbrowser.open, (address,))
+
+
+def _guard(web_ui: Any, options: Any) -> None:
+    """Set up the page's login and look at its certificate; what cannot be done ends the program."""
+    try:
+        web_tls.check(options.tls_cert, options.tls_key)
+        if options.web_login:
+            web_login.install(web_ui)
+    except RamptraceError as error:
+        logger.error("%s", error)
+        raise SystemExit(error.exit_code) from None
 
 
 def _session(environment: Environment, on_request: Callable[[RequestRow], None], crew: Crew | None) -> ReplaySession:

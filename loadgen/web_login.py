@@ -28,6 +28,8 @@ def install(web_ui: Any) -> None:
     submit = f"{base}/ramptrace-login"
     web_ui.app.secret_key = secrets.token_bytes(32)
     web_ui.app.config.update(SESSION_COOKIE_HTTPONLY=True, SESSION_COOKIE_SAMESITE="Strict")
+    # Over TLS alone: a browser then never sends the session to the same host's plain ports.
+    web_ui.app.config.update(SESSION_COOKIE_SECURE=bool(web_ui.tls_cert))
     web_ui.login_manager.user_loader(lambda known: User() if known == name else None)
     web_ui.auth_args = {"username_password_callback": submit}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 import altair as alt
@@ -16,6 +18,9 @@ _INK: Final = "currentColor"
 _BELOW: Final = 10
 _MERGED_SHARE: Final = 0.02
 """Marks nearer to each other than this share of the chart share one rule and one label."""
+MOST_TOLD: Final = 3
+"""So many scale-outs have room for the names of their events."""
+_MOST_NUMBERS: Final = 30
 
 
 def demand_chart(analysis: RunAnalysis) -> Spec | None:
@@ -61,7 +66,12 @@ def demand_chart(analysis: RunAnalysis) -> Spec | None:
 
 
 def _marks(analysis: RunAnalysis, zero: int, time: str, ends: tuple[float, float]) -> list[alt.Chart]:
-    """Return a rule and a label per event of the scale-outs; events that would lie on each other share one."""
+    """Return a rule and a label per event of the scale-outs; events that would lie on each other share one.
+
+    Of many scale-outs each has one rule, where it begins, and its number.
+    """
+    if len(analysis.scale_outs) > MOST_TOLD:
+        return _numbers(analysis.scale_outs, zero, time)
     rows: list[dict[str, Any]] = []
     length = ends[1] - ends[0]
     for at_us, name in sorted(event for found in analysis.scale_outs for event in _events(found)):
@@ -84,6 +94,24 @@ def _marks(analysis: RunAnalysis, zero: int, time: str, ends: tuple[float, float
     if late:
         layers.append(_labels(late, time).mark_text(align="right", dx=-4, fontSize=11))
     return layers
+
+
+def _numbers(scale_outs: Sequence[ScaleOutResult], zero: int, time: str) -> list[alt.Chart]:
+    every = math.ceil(len(scale_outs) / _MOST_NUMBERS)
+    rows = [
+        {
+            "t": (min(_events(found))[0] - zero) / US_PER_S,
+            "scale_out": found.index + 1,
+            "what": str(found.index + 1) if i % every == 0 else "",
+            "y": -10 - 13 * (i // every % 2),
+        }
+        for i, found in enumerate(scale_outs)
+    ]
+    rules = alt.Chart(data(rows)).mark_rule(color=GREY, strokeDash=[3, 3])
+    return [
+        rules.encode(x=x_axis("t", time), tooltip=[alt.Tooltip("scale_out:Q", title="scale-out"), "t:Q"]),
+        _labels(rows, time).mark_text(fontSize=11),
+    ]
 
 
 def _labels(rows: list[dict[str, Any]], time: str) -> alt.Chart:

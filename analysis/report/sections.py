@@ -76,6 +76,7 @@ def run_section(analysis: RunAnalysis, charts: Charts, number: int, *, alone: bo
 
 
 def _demand_note(analysis: RunAnalysis) -> Markup:
+    numbered = " Numbers stand where each scale-out begins." if len(analysis.scale_outs) > draw.MOST_TOLD else ""
     rate = analysis.unit_rate
     if rate is None:
         why = (
@@ -83,11 +84,11 @@ def _demand_note(analysis: RunAnalysis) -> Markup:
             if analysis.scale_outs
             else f"{units_words(analysis)} What one unit can do is read around a scale-out only."
         )
-        return element("p", f"{why} Capacity is not drawn.", class_="soft")
+        return element("p", f"{why} Capacity is not drawn.{numbered}", class_="soft")
     short = analysis.deficit_requests or 0.0
     text = (
         f"One unit delivered {rate.requests_per_s:.2f} requests/s ({rate.tokens_per_s:.0f} tokens/s) while saturated "
-        f"in this very run; by that, demand exceeded ready capacity by {short:.0f} requests in all."
+        f"in this very run; by that, demand exceeded ready capacity by {short:.0f} requests in all.{numbered}"
     )
     return element("p", text, class_="soft")
 

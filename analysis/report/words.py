@@ -98,7 +98,7 @@ def run_headline(analysis: RunAnalysis) -> str:
         return f"No scale-out was seen, so there is no time to capacity to attribute. {units_words(analysis)}"
     first = headline(analysis.scale_outs[0])
     more = len(analysis.scale_outs) - 1
-    return first if not more else f"{first} {more} more scale-out(s) followed."
+    return first if not more else f"{first} {more} more scale-out{'' if more == 1 else 's'} followed."
 
 
 def units_words(analysis: RunAnalysis) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import xml.etree.ElementTree as ET
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -15,6 +17,7 @@ from run_builder import Case, Unit, after_case, at, build, observation, write
 from analysis.analyse import analyse_run
 from analysis.cli import report
 from analysis.compare import compare_runs
+from analysis.report.charts import demand_chart
 from analysis.report.ecdf import ecdf_note, reached
 from analysis.report.html import page, sections
 from analysis.report.ladder import AlarmRule, alarm_rule, ladder
@@ -84,6 +87,29 @@ def test_the_first_figures_hold_their_bounds(runs):
     (found,) = runs[0].scale_outs
     low, high = (float(part) for part in capacity_bounds(found).removeprefix("within [").removesuffix("] s").split("…"))
     assert low <= found.time_to_capacity_us / 1e6 <= high
+
+
+@pytest.mark.parametrize(("count", "told"), [(1, "demand rises"), (30, "30"), (90, "88")])
+def test_of_many_scale_outs_each_has_a_number_and_no_words_lie_on_each_other(runs, count, told):
+    (one,) = runs[0].scale_outs
+    anchors = [
+        tuple(msgspec.structs.replace(a, at_us=a.at_us + k * 400_000_000) for a in one.anchors) for k in range(count)
+    ]
+    many = tuple(
+        msgspec.structs.replace(
+            one,
+            index=k,
+            anchors=anchors[k],
+            onset=msgspec.structs.replace(one.onset, at_us=one.onset.at_us + k * 400_000_000),
+            decision=msgspec.structs.replace(one.decision, at_us=one.decision.at_us + k * 400_000_000),
+        )
+        for k in range(count)
+    )
+    chart = json.dumps(demand_chart(msgspec.structs.replace(runs[0], scale_outs=many)))
+    words = [word for word in re.findall(r'"what": "([^"]*)"', chart) if word]
+    assert any(told in word for word in words)
+    assert len(set(words)) <= 30
+    assert ("demand rises" in chart) == (count <= 3)
 
 
 def test_gaps_and_provenance_are_told(tmp_path):

@@ -9,7 +9,7 @@ import pkgutil
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import analysis
@@ -269,6 +269,15 @@ def test_so_many_bursts_as_are_planned_tell_the_change(reduction, cv):
         found += effects.permutation_p(b, a) <= 0.05
     assert found / 250 > 0.7
     assert bursts == 4 or power.detectable(bursts - 1, cv) > reduction >= power.detectable(bursts, cv)
+
+
+@given(st.floats(1.2e-16, 0.999), st.one_of(st.floats(1e-17, 1e-6), st.floats(1e-6, 3.0)))
+@example(reduction=0.4, cv=2e-17)  # thirty lengths that differ by rounding alone
+@example(reduction=1.2e-16, cv=0.05)
+def test_bursts_needed_are_a_number_whatever_the_spread(reduction, cv):
+    bursts = power.bursts_needed(reduction, cv)
+    assert bursts >= 4
+    assert power.bursts_needed(reduction, cv * 2) >= bursts
 
 
 def test_planned_bursts_of_the_table():

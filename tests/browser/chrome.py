@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import importlib.util
 import json
 import re
@@ -12,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import websocket
@@ -134,13 +135,35 @@ class Tab:
         self._socket.close()
 
 
+class Certificate(NamedTuple):
+    """A self-signed certificate of 127.0.0.1; `spki` is the hash of its public key, by which the browser trusts it."""
+
+    cert: Path
+    key: Path
+    spki: str
+
+
+def made_certificate(folder: Path) -> Certificate:
+    """Make a certificate in a folder; skips the test where there is no openssl."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl command to make a certificate")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(cert)]
+    made += ["-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(made, check=True, capture_output=True)
+    public = subprocess.run(["openssl", "x509", "-in", cert, "-noout", "-pubkey"], check=True, capture_output=True)
+    body = "".join(line for line in public.stdout.decode().splitlines() if not line.startswith("-"))
+    return Certificate(cert, key, base64.b64encode(hashlib.sha256(base64.b64decode(body)).digest()).decode())
+
+
 @contextlib.contextmanager
-def browser(profile: Path) -> Iterator[Callable[[], Tab]]:
+def browser(profile: Path, *, trusted: Certificate | None = None) -> Iterator[Callable[[], Tab]]:
     """Run a browser while the context lasts; gives a function that opens a new tab."""
     assert CHROMIUM is not None
+    trust = [] if trusted is None else [f"--ignore-certificate-errors-spki-list={trusted.spki}"]
     log = (profile.parent / f"{profile.name}.log").open("w+")
     process = subprocess.Popen(
-        [CHROMIUM, *_FLAGS, f"--user-data-dir={profile}", "about:blank"], stdout=subprocess.DEVNULL, stderr=log
+        [CHROMIUM, *_FLAGS, *trust, f"--user-data-dir={profile}", "about:blank"], stdout=subprocess.DEVNULL, stderr=log
     )
     tabs: list[Tab] = []
     try:

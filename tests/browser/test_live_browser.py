@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.browser.chrome import browser, needs_chromium
+from tests.browser.chrome import Certificate, browser, made_certificate, needs_chromium
 from tests.emulators import ROOT, start_emulator
 from traces.clock import to_datetime
 from traces.run import RunDir, ShardWriter, columns_of
@@ -45,8 +46,8 @@ degraded_lag_p99_ms = 60000.0
 
 
 @contextlib.contextmanager
-def web_ui(folder: Path, url: str):
-    """`ramptrace ui`, not started yet; gives its address under a base path."""
+def web_ui(folder: Path, url: str, certificate: Certificate):
+    """`ramptrace ui` over TLS, not started yet; gives its address under a base path."""
     scenario = folder / "live.toml"
     scenario.write_text(SCENARIO.format(name=json.dumps(EVIL), url=url))
     with socket.socket() as probe:
@@ -60,6 +61,7 @@ def web_ui(folder: Path, url: str):
             [
                 *(sys.executable, "-m", "ramptrace", "ui", str(scenario), "--web-port", str(port), "--no-open"),
                 *("--yes", "--run-dir", str(folder / "run"), "--web-login", "--web-base-path", "/load"),
+                *("--tls-cert", str(certificate.cert), "--tls-key", str(certificate.key)),
             ],
             cwd=ROOT,
             env=environment,
@@ -72,7 +74,7 @@ def web_ui(folder: Path, url: str):
                 break
             assert process.poll() is None, (folder / "ui.log").read_text()
             time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}/load"
+        yield f"https://127.0.0.1:{port}/load"
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -108,23 +110,30 @@ def check_looks(tab, shots: Path, name: str) -> None:
     for look, size in {"light": {}, "dark": {"dark": True}, "phone": {"width": 390, "height": 844}}.items():
         tab.look(**size)
         assert tab.axe() == [], look
-        assert tab.value("document.documentElement.scrollWidth <= innerWidth"), look
+        # A phone's innerWidth grows with what overflows it.
+        assert tab.value("document.documentElement.scrollWidth") <= size.get("width", 1200), look
         tab.screenshot(shots / f"{name}-{look}.png")
     tab.look()
 
 
 def test_the_page_follows_a_run_to_its_capacity(tmp_path):
+    certificate = made_certificate(tmp_path)
     with (
         start_emulator(time_scale=40, image_cache=True, credentials=CREDENTIALS) as url,
-        web_ui(tmp_path, url) as home,
-        browser(tmp_path / "profile") as new_tab,
+        web_ui(tmp_path, url, certificate) as home,
+        browser(tmp_path / "profile", trusted=certificate) as new_tab,
     ):
+        plain = urlsplit(home)
+        assert not answers_without_tls(plain.hostname, plain.port)
         tab = new_tab()
         tab.open(f"{home}/scaling")
         assert tab.value("location.pathname") == "/load/login"
         assert tab.value(f"fetch('{home}/scaling/data', {{redirect: 'manual'}}).then(a => a.type)") == "opaqueredirect"
         form = json.dumps({"username": USER, "password": PASSWORD})
         tab.value(f"fetch('ramptrace-login', {{method: 'POST', body: new URLSearchParams({form})}}).then(a => a.url)")
+
+        (cookie,) = tab.call("Network.getCookies", urls=[home])["cookies"]
+        assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
 
         tab.open(f"{home}/scaling")
         tab.until("document.querySelector('#headline').textContent === 'Not started.'")
@@ -169,6 +178,15 @@ def test_the_page_follows_a_run_to_its_capacity(tmp_path):
         tab.open(f"{home}/scaling")
         tab.until("document.querySelector('#headline').textContent.startsWith('Finished')")
         lose_connection(tab)
+
+
+def answers_without_tls(host: str, port: int) -> bool:
+    """Tell whether the port answers plain HTTP."""
+    with socket.create_connection((host, port), timeout=10) as plain:
+        plain.sendall(b"GET /load/login HTTP/1.0\r\n\r\n")
+        with contextlib.suppress(OSError):
+            return plain.recv(100).startswith(b"HTTP/")
+    return False
 
 
 def download(tab, folder: Path) -> None:

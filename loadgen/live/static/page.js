@@ -113,7 +113,7 @@ function draw(t) {
   const first = state.span === 'recent' && found.length ? found[0].t : 0, last = Math.max(t, first + 10);
   const left = narrow ? 40 : 92, right = width - 8, x = linear(first, last, left, right);
   const panels = [];
-  let y = narrow ? 46 : 34;
+  let y = narrow ? 50 : 38;
   const top = y;
   const add = (height, drawIt) => { panels.push([{left, right, top: y, bottom: y + height, narrow}, drawIt]); y += height + (narrow ? 44 : 30); };
   add(100, frame => drawLoad(svg, frame, found, x));
@@ -127,11 +127,11 @@ function draw(t) {
     svg.append(node('line', {x1: x(at), x2: x(at), y1: top, y2: bottom, class: 'grid'}), node('text', {x: x(at), y: bottom + 14, 'text-anchor': 'middle', class: 'soft'}, clock(at)));
   }
   svg.append(node('text', {x: right, y: bottom + 29, 'text-anchor': 'end', class: 'soft'}, 'time since the start of the load, endpoint clock'));
+  marks(svg, x, first, last, bottom);
   for (const [frame, drawIt] of panels) {
     svg.append(node('line', {x1: left, x2: right, y1: frame.bottom, y2: frame.bottom, class: 'frame'}));
     drawIt(frame);
   }
-  marks(svg, x, first, last, bottom);
   const cursor = node('line', {y1: top, y2: bottom, class: 'cursor', visibility: 'hidden'});
   svg.append(cursor);
   place.replaceChildren(svg);
@@ -141,13 +141,13 @@ function draw(t) {
   readOut();
 }
 
-// A rule per event of the scale-outs; those that would lie on each other share one, and a label that has no room is left out.
+// A rule per event of the scale-outs, behind the panels' words; those that would lie on each other share one, and a label that has no room is left out.
 function marks(svg, x, first, last, bottom) {
   const events = state.scaling.scale_outs.flatMap(one => [[one.alarm_s, 'alarm'], [one.decision_s, 'decision'], [one.capacity_s, 'capacity']]);
   const found = [];
   for (const [at, name] of events.filter(([t]) => t !== null && t >= first && t <= last).sort((a, b) => a[0] - b[0])) {
     const before = found.at(-1);
-    if (before && x(at) - before.x < 4) before.names.add(name);
+    if (before && x(at) - before.x < 10) before.names.add(name);
     else found.push({x: x(at), names: new Set([name])});
   }
   let free = -Infinity;

@@ -190,3 +190,14 @@ def test_web_login_without_a_password_is_refused(server, trace, tmp_path):
     assert page.process.returncode == 2
     assert "RAMPTRACE_WEB_PASSWORD" in stderr
     assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("given", [["--tls-cert"], ["--tls-key"], ["--tls-cert", "--tls-key"]])
+def test_a_certificate_that_would_not_protect_is_refused(server, trace, tmp_path, given):
+    file = tmp_path / "no.pem"
+    file.write_text("not a certificate")
+    page = page_of(trace([0]), server.url("ok"), tmp_path, *[word for option in given for word in (option, str(file))])
+    _, stderr = page.process.communicate(timeout=30)
+    assert page.process.returncode == 2
+    assert ("cannot be used" if len(given) == 2 else "plain HTTP") in stderr
+    assert "Traceback" not in stderr
