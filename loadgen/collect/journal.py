@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from traces.schema import TABLES, Observation
 WRITER = "collector"
 TABLES_WRITTEN = ("observations", "samples", "gaps")
 
+MERGE_EVERY = 256
+"""After so many flushes the shards that they wrote are merged."""
 KEPT_AT_MOST = 100_000
 """How many rows of one table wait for space on a full disk (a row is about a kilobyte); the oldest go first."""
 _REREAD_US = 4 * 3_600_000_000
@@ -64,6 +67,7 @@ class Journal:
         self._sampled: dict[tuple[Any, ...], float] = {}
         self._forget_at = _FORGET_AT
         self.written = dict.fromkeys(TABLES_WRITTEN, 0)
+        self._flushes = 0
         self._recall()
 
     def take(self, reading: Reading, platform: str) -> None:
@@ -129,6 +133,15 @@ class Journal:
         for name in list(batch.snapshots):
             self._run.write_snapshot(name, batch.snapshots[name])
             del batch.snapshots[name]
+        self._flushes += 1
+        if self._flushes % MERGE_EVERY == 0:
+            self._merge()
+
+    def _merge(self) -> None:
+        """Merge the small shards: a day of one each second is more than anyone can open."""
+        for table in TABLES_WRITTEN:
+            with contextlib.suppress(OSError):  # there is no room for that; the small ones are as good
+                self._run.compact(table, writer=WRITER, at_least=MERGE_EVERY // 2)
 
     def restore(self, batch: Batch) -> None:
         """Put back what could not be written; of more rows than memory shall hold the oldest are lost, and say so."""

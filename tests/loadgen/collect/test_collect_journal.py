@@ -109,6 +109,19 @@ def test_rows_fit_the_tables(run: RunDir) -> None:
     Gap.validate(run.scan("gaps").collect())
 
 
+def test_a_long_collection_keeps_few_files(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "MERGE_EVERY", 8)
+    journal = Journal(run)
+    for second in range(100):
+        journal.take(Reading(samples=[point(1.0) | {"start": to_datetime(second)}]), "sagemaker")
+        journal.write(journal.cut())
+    assert len(run.shards("samples")) <= 100 // 8 + 8
+    assert sorted(map(to_us, run.scan("samples").collect()["start"])) == list(range(100))
+    again = Journal(run)
+    again.take(Reading(samples=[point(1.0) | {"start": to_datetime(second)} for second in range(100)]), "sagemaker")
+    assert again.cut().rows["samples"] == []
+
+
 def test_a_long_collection_remembers_no_more_than_is_read_again(run: RunDir) -> None:
     journal = Journal(run)
     hours, series = 40, 14
