@@ -130,7 +130,7 @@ def _measure(quantity: Quantity, run: RunAnalysis, baseline: Sequence[RunAnalysi
         return _counted(quantity, run)
     if quantity.function == "regression":
         return _regression(quantity, run, baseline)
-    values = [_span(quantity, found) for found in run.scale_outs]
+    values = [_span(quantity, found, run.seen_until_us) for found in run.scale_outs]
     if not values:
         raise NotMeasuredError("no scale-out was seen")
     return _over(values, quantity)
@@ -166,11 +166,11 @@ def _counted(quantity: Quantity, run: RunAnalysis) -> Measured:
     return Measured(lo=count / total, at=count / total, hi=count / total, n=total)
 
 
-def _span(quantity: Quantity, found: ScaleOutResult) -> Measured:
-    """Return the span of one scale-out; hi is infinite where the scale-out had not ended."""
-    lo, at, hi = _length(quantity.name, found)
+def _span(quantity: Quantity, found: ScaleOutResult, until_us: int | None) -> Measured:
+    """Return the span of one scale-out that was watched `until_us`; hi is infinite where it had not ended by then."""
+    lo, at, hi = _length(quantity.name, found, until_us)
     if quantity.function == "share":
-        return _share(lo, at, hi, found)
+        return _share(lo, at, hi, _total("time_to_capacity", found, until_us))
     if quantity.function == "lo":
         return Measured(lo=lo, at=lo, hi=lo, n=1)
     if quantity.function == "hi":
@@ -178,8 +178,8 @@ def _span(quantity: Quantity, found: ScaleOutResult) -> Measured:
     return Measured(lo=lo, at=at, hi=hi, n=1)
 
 
-def _share(lo: float, at: float, hi: float, found: ScaleOutResult) -> Measured:
-    whole_lo, whole_at, whole_hi = _length("time_to_capacity", found)
+def _share(lo: float, at: float, hi: float, whole: tuple[float, float, float]) -> Measured:
+    whole_lo, whole_at, whole_hi = whole
     if math.isinf(whole_at):
         raise UndecidedError("a scale-out had not reached its capacity, so that shares of it are not known")
     if not whole_at:
@@ -188,10 +188,10 @@ def _share(lo: float, at: float, hi: float, found: ScaleOutResult) -> Measured:
     return Measured(lo=min(lo / whole_hi, 1.0), at=at / whole_at, hi=min(hi / whole_lo, 1.0) if whole_lo else 1.0, n=1)
 
 
-def _length(name: str, found: ScaleOutResult) -> tuple[float, float, float]:
+def _length(name: str, found: ScaleOutResult, until_us: int | None) -> tuple[float, float, float]:
     """Return (lo, at, hi) in µs of a total, or of a phase's time on the critical path."""
     if name in {"time_to_capacity", "startup"}:
-        return _total(name, found)
+        return _total(name, found, until_us)
     if name == "unattributed":
         if found.unattributed_us is None:
             raise UndecidedError("a scale-out had not reached its capacity, so that what is unattributed is not known")
@@ -221,7 +221,7 @@ def _length(name: str, found: ScaleOutResult) -> tuple[float, float, float]:
     return lo, at, hi
 
 
-def _total(name: str, found: ScaleOutResult) -> tuple[float, float, float]:
+def _total(name: str, found: ScaleOutResult, until_us: int | None) -> tuple[float, float, float]:
     since_lo = since_hi = found.decision.at_us
     if name == "time_to_capacity":
         if found.onset is None:
@@ -231,7 +231,7 @@ def _total(name: str, found: ScaleOutResult) -> tuple[float, float, float]:
         since_lo, since_hi = found.decision.lo_us or since_lo, found.decision.hi_us or since_hi
     at = found.time_to_capacity_us if name == "time_to_capacity" else found.startup_us
     if found.in_service is None or at is None:
-        last = max((a.at_us for a in found.anchors), default=since_hi)
+        last = max([a.at_us for a in found.anchors] + ([] if until_us is None else [until_us]), default=since_hi)
         return float(max(last - since_hi, 0)), math.inf, math.inf
     ready = found.in_service
     lo = (ready.lo_us if ready.lo_us is not None else ready.at_us) - since_hi
@@ -266,7 +266,7 @@ def _regression(quantity: Quantity, run: RunAnalysis, baseline: Sequence[RunAnal
     else:
         of = msgspec.structs.replace(of, stat=of.stat or "p50")
         now = _measure(of, run, ())
-        pooled = [_span(of, found) for one in baseline for found in one.scale_outs]
+        pooled = [_span(of, found, one.seen_until_us) for one in baseline for found in one.scale_outs]
         if not pooled:
             raise NotMeasuredError("no scale-out was seen in the baseline")
         then = _over(pooled, of)

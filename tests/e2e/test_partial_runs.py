@@ -107,6 +107,8 @@ def test_a_killed_run_passes_no_gate_on_capacity(partial, limit, status):
     assert done.code in {3, 5}, "5 where so many rows are missing that the run is INVALID"
     verdict = json.loads(done.out)
     assert [gate["status"] for gate in verdict["gates"]] == [status]
+    # It took at least as long as it was watched: the decision alone comes half a minute after the rise.
+    assert verdict["gates"][0]["lo"] >= 30
     assert verdict["passed"] is False
     assert "the run was never closed: its replay was killed, or it still runs" in verdict["verdict_reasons"]
 
