@@ -30,7 +30,7 @@ class Decoder(Protocol):
     """Takes a response's body as it arrives."""
 
     def feed(self, data: bytes, at_us: int) -> None:
-        """Take a piece of the body, read from the socket at `at_us`."""
+        """Take a piece of the body, read from the socket at `at_us`. Called in the event loop: it must not wait."""
 
 
 OpenDecoder = Callable[[int, ResponseParser], Decoder]
