@@ -71,7 +71,8 @@ def definitions(
     served = next(
         (_ends(a) for a in found.anchors if (a.anchor, a.unit_id) == ("first_served", found.marginal_unit)), None
     )
-    if first_token_us is not None:
+    # Others than this replay may have asked it before.
+    if first_token_us is not None and (served is None or served[2] is None or served[2] >= first_token_us):
         served = (first_token_us, first_token_us, first_token_us)
     return {
         "in_service": None if found.time_to_capacity_us is None or window is None else _since(onset, *window),

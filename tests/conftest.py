@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import settings
 # A loaded machine is slow, which is no fault: nothing here is timed.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+# Under nohup it is ignored, by all that a test starts as well; some tests send it.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from analysis.analyse import analyse_run
 from traces.run import RunDir
 
 
-def first_answers(*, named: bool, told: bool):
+def first_answers(*, named: bool, told: bool, earlier_s: float = 0):
     """A run whose marginal unit first answered 12 s after it was in service, by its requests or by the platform."""
 
     def make(tmp_path):
@@ -20,7 +20,8 @@ def first_answers(*, named: bool, told: bool):
         rows = []
         if told:
             metric = ("cloudwatch:by-instance", "first_served")
-            for lo, hi, name in ((served_s - 8, None, "arrived"), (None, served_s + 2, "answered")):
+            told_s = served_s - earlier_s
+            for lo, hi, name in ((told_s - 8, None, "arrived"), (None, told_s + 2, "answered")):
                 rows.append(
                     observation(case, *metric, lo, hi, "derived", "service", f"{unit.name}:{name}", unit_id=unit.name)
                 )
@@ -57,6 +58,12 @@ def test_answers_that_name_their_unit_tell_more_exactly(tmp_path):
     length = found.reached["first_served"]
     assert served_s * S <= length.hi_us
     assert length.hi_us - length.lo_us == found.onset.hi_us - found.onset.lo_us
+
+
+def test_others_may_have_been_answered_before(tmp_path):
+    """The platform counted an answer of the unit 5 s before the first that this replay got from it."""
+    found, served_s = first_answers(named=True, told=True, earlier_s=5)(tmp_path)
+    assert found.reached["first_served"].hi_us < served_s * S
 
 
 def test_without_either_it_is_not_known(tmp_path):
