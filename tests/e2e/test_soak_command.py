@@ -80,7 +80,8 @@ def test_why_a_run_is_no_measure_is_in_the_ten_lines(url, tmp_path):
     assert done.returncode == 5, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "gate failed; fidelity INVALID"
-    assert "cannot be trusted" in lines[1]
+    reasons = json.loads((tmp_path / "soak" / "gate.json").read_text())["verdict_reasons"]
+    assert lines[1].strip() == reasons[0]
     assert len(lines) <= 10
 
 
