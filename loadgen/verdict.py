@@ -154,7 +154,10 @@ def _remedy(p99_ms: float, fidelity: Fidelity, *, stalled: bool = False) -> str:
         return (
             f"opening connections took up to {connect:.0f} ms (p99): check the path to the target and its accept queue"
         )
-    return "requests were prepared too late: lengthen replay.lead"
+    return (
+        f"more was due at once than one core can send, or it was prepared too late: {_MORE_CORES}, "
+        "or lengthen replay.lead"
+    )
 
 
 def _judge_not_sent(fidelity: Fidelity, limits: VerdictSection) -> tuple[str, str] | None:

@@ -212,7 +212,7 @@ def test_warm_up_is_sent_and_counts_for_no_latency(server, trace, replay, rows, 
 @pytest.mark.e2e
 def test_a_saturated_client_says_so_and_names_the_windows(server, trace, command, tmp_path):
     """Far more than this machine can send: the verdict is not VALID, and says what to do."""
-    line = command(trace([i * 0.05 for i in range(6000)], output_tokens=20), server.url("ok"))
+    line = command(trace([i * 0.01 for i in range(6000)], output_tokens=20), server.url("ok"))
     scenario = tmp_path / "scenario.toml"
     text = scenario.read_text()
     scenario.write_text(text[: text.index("[verdict]")] + text[text.index("[target]") :] + 'drain = "20s"\n')
