@@ -1,6 +1,7 @@
 """The same arrivals sent by one process and by two, with both cores for all of them: by the server's own log.
 
-The server shares the first core with a worker, so that two workers have somewhat less than two cores. `skew` is the
+The server shares the first core with a worker, so that two workers have less than two cores; a machine with three or
+more shows what two of them are worth, one with two hardly does. `skew` is the
 largest error of a worker's clock against the master's that the run states: how far their t0 may be apart.
 """
 

@@ -105,7 +105,7 @@ def server(folder: Path) -> Iterator[tuple[int, Path]]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=pinned(SERVER_CORE, realtime=True),  # noqa: PLW1509 - no thread runs yet
+        preexec_fn=pinned(SERVER_CORE),  # noqa: PLW1509 - no thread runs yet
     )
     try:
         yield int(process.stdout.readline()), log
